@@ -1,0 +1,89 @@
+"""Duality: the path of one direction, transposed, guides the other direction (section 3 of the paper)."""
+
+import torch
+from torch import Tensor
+
+
+def transpose_path(
+    alpha: Tensor, source_mask: Tensor | None = None, target_mask: Tensor | None = None, segment: bool = True
+) -> Tensor:
+    r"""
+    Transposed writing probability gamma of the other direction: segment, transpose, merge (eq. 8-10).
+
+    Each target token i writes at `d_i = argmax_j alpha[i,j]`, made non-decreasing. Target tokens with equal d form a
+    segment whose source side runs up to d; transposed, every source token of it writes at the segment's last target token.
+    Source tokens after the last d write at the last target token.
+
+    Args:
+        alpha (`torch.Tensor` of shape `(batch, head, target, source)`): Expected writing probability.
+        source_mask (`torch.BoolTensor` of shape `(batch, source)`, *optional*): True at real tokens.
+        target_mask (`torch.BoolTensor` of shape `(batch, target)`, *optional*): True at real tokens.
+        segment (`bool`, *optional*, defaults to `True`):
+            False gives the paper's ablation: the plain transpose of the one-hot path.
+
+    Returns:
+        `torch.Tensor` of shape `(batch, head, source, target)`, zeros and ones, without gradient; zero rows at padding.
+    """
+    batch, heads, rows, columns = alpha.shape
+    source_mask = _all_real(alpha, batch, columns) if source_mask is None else source_mask
+    target_mask = _all_real(alpha, batch, rows) if target_mask is None else target_mask
+    padded_source, padded_target = ~source_mask[:, None, :, None], ~target_mask[:, None, None, :]
+
+    d = alpha.detach().masked_fill(padded_source.transpose(2, 3), -1).argmax(-1).cummax(-1).values  # batch, head, target
+    if not segment:
+        gamma = torch.nn.functional.one_hot(d, columns).transpose(2, 3)
+        return gamma.to(alpha.dtype).masked_fill(padded_source | padded_target, 0)
+
+    d = d.masked_fill(padded_target.squeeze(2), columns)  # past every source token: padding ends no segment
+    source = torch.arange(columns, device=alpha.device).expand(batch, heads, columns).contiguous()
+    first = torch.searchsorted(d, source)  # first target token that writes at or after each source token
+    segment_stop = d.gather(-1, first.clamp(max=rows - 1))
+    segment_end = torch.searchsorted(d, segment_stop, right=True) - 1
+    segment_end = torch.minimum(segment_end, target_mask.long().sum(-1)[:, None, None] - 1)
+    gamma = torch.zeros(batch, heads, columns, rows, dtype=alpha.dtype, device=alpha.device)
+    return gamma.scatter_(-1, segment_end[..., None], 1).masked_fill(padded_source, 0)
+
+
+def duality_loss(
+    forward_alpha: Tensor,
+    backward_alpha: Tensor,
+    source_mask: Tensor | None = None,
+    target_mask: Tensor | None = None,
+    reduction: str = "batch",
+    segment: bool = True,
+) -> tuple[Tensor, Tensor]:
+    r"""
+    `Omega_F = ||alpha_F - gamma_B||` and `Omega_B = ||alpha_B - gamma_F||` over real tokens (eq. 11-12).
+
+    Args:
+        forward_alpha (`torch.Tensor` of shape `(batch, head, target, source)`): Path of the forward direction.
+        backward_alpha (`torch.Tensor` of shape `(batch, head, source, target)`): Path of the backward direction.
+        source_mask, target_mask (`torch.BoolTensor`, *optional*): Real tokens of the forward direction's two sides.
+        reduction (`str`, *optional*, defaults to `"batch"`):
+            `"batch"` is one norm over the batch (the authors' code); `"sentence"` one norm a sentence, summed, which is
+            the same for any batch size or number of processes.
+        segment (`bool`, *optional*, defaults to `True`): See [`transpose_path`].
+    """
+    forward_gamma = transpose_path(forward_alpha, source_mask, target_mask, segment)
+    backward_gamma = transpose_path(backward_alpha, target_mask, source_mask, segment)
+    return (
+        _distance(forward_alpha, backward_gamma, target_mask, source_mask, reduction),
+        _distance(backward_alpha, forward_gamma, source_mask, target_mask, reduction),
+    )
+
+
+def _distance(alpha: Tensor, gamma: Tensor, row_mask: Tensor | None, column_mask: Tensor | None, reduction: str) -> Tensor:
+    difference = alpha - gamma
+    if row_mask is not None:
+        difference = difference * row_mask[:, None, :, None]
+    if column_mask is not None:
+        difference = difference * column_mask[:, None, None, :]
+    if reduction == "batch":
+        return torch.linalg.vector_norm(difference)
+    if reduction == "sentence":
+        return torch.linalg.vector_norm(difference, dim=(1, 2, 3)).sum()
+    raise ValueError(f"The duality reduction is 'batch' or 'sentence', not {reduction!r}.")
+
+
+def _all_real(like: Tensor, *shape: int) -> Tensor:
+    return torch.ones(shape, dtype=torch.bool, device=like.device)

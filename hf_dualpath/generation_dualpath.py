@@ -1,0 +1,4 @@
+"""temp"""
+from transformers import GenerationMixin
+class SimultaneousGenerationMixin(GenerationMixin):
+    pass

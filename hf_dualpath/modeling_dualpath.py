@@ -1,0 +1,719 @@
+"""Encoder-decoder models whose decoder attends along a READ/WRITE path.
+
+The path is a value: the policy of a decoder layer makes it, and every layer computes its attention from it. Parameter names
+and arithmetic follow transformers' Marian, so that the offline policy gives Marian's logits on Marian's weights.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+)
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.bart.modeling_bart import eager_attention_forward, shift_tokens_right
+from transformers.utils import ModelOutput, can_return_tuple
+from transformers.utils.generic import maybe_autocast
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .configuration_dualpath import DualPathConfig, SinglePathConfig
+from .generation_dualpath import SimultaneousGenerationMixin
+from .monotonic_attention import (
+    Path,
+    expected_alignment,
+    expected_attention,
+    full_precision,
+    hard_path,
+    wait_k_path,
+)
+
+
+@dataclass
+class SinglePathDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
+    alpha: Tensor | tuple[Tensor, ...] | None = None
+    selection_probability: Tensor | tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class SinglePathModelOutput(Seq2SeqModelOutput):
+    alpha: Tensor | tuple[Tensor, ...] | None = None
+    selection_probability: Tensor | tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class SinglePathOutput(Seq2SeqLMOutput):
+    r"""
+    Output of one direction: a `Seq2SeqLMOutput` with its path.
+
+    Args:
+        alpha (`torch.Tensor` of shape `(batch, head, target, source)`, or one for each decoder layer with MMA):
+            Expected writing probability in training, the hard path as one-hot rows in inference. None where offline.
+        selection_probability (same shapes): What the adaptive policies decided from.
+    """
+
+    alpha: Tensor | tuple[Tensor, ...] | None = None
+    selection_probability: Tensor | tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class DualPathOutput(ModelOutput):
+    """Outputs of both directions. The backward one reads the labels and predicts the input."""
+
+    forward_output: SinglePathOutput | None = None
+    backward_output: SinglePathOutput | None = None
+
+
+class SinusoidalPositions(nn.Module):
+    """A fixed table of sines and cosines, in the manner of Marian or of fairseq."""
+
+    def __init__(self, config: SinglePathConfig):
+        super().__init__()
+        self.kind = config.position_embedding
+        self.first_position = 0 if self.kind == "marian" else config.pad_token_id + 1
+        self.weight = nn.Buffer(torch.empty(config.max_position_embeddings, config.d_model), persistent=False)
+
+    def create_weight(self) -> Tensor:
+        count, dim = self.weight.shape
+        if self.kind == "marian":
+            frequencies = np.power(10000.0, -2 * np.arange(dim // 2) / dim)
+            angles = torch.from_numpy(np.outer(np.arange(count), frequencies))
+        else:
+            frequencies = torch.exp(torch.arange(dim // 2).float() * -(math.log(10000) / (dim // 2 - 1)))
+            angles = torch.arange(self.first_position, self.first_position + count).float()[:, None] * frequencies
+        return torch.cat([angles.sin(), angles.cos()], -1).float()
+
+    def forward(self, start: int, length: int) -> Tensor:
+        if start + length > self.weight.shape[0]:
+            raise ValueError(
+                f"The sequence has {start + length} tokens, more than the model's limit `max_position_embeddings` = "
+                f"{self.weight.shape[0]}."
+            )
+        return self.weight[start : start + length]
+
+
+def dropout(states: Tensor, p: float, training: bool) -> Tensor:
+    """Dropout that draws four decisions from one random number on the CPU, where drawing takes a fifth of a small step."""
+    if not training or not p:
+        return states
+    if not states.is_cpu:
+        return nn.functional.dropout(states, p)
+    words = torch.empty((states.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    keep = words.view(torch.int16)[: states.numel()].view(states.shape) >= round(p * 2**16) - 2**15
+    return states * keep.to(states.dtype).div_(1 - p)
+
+
+def split_heads(states: Tensor, head_dim: int) -> Tensor:
+    return states.unflatten(-1, (-1, head_dim)).transpose(1, 2)  # batch, head, token, dim
+
+
+class SinglePathSelfAttention(nn.Module):
+    """Self-attention of the encoder and the decoder, through the library's attention functions."""
+
+    def __init__(self, config: SinglePathConfig, heads: int, is_causal: bool, layer_idx: int):
+        super().__init__()
+        self.config = config
+        self.head_dim = config.d_model // heads
+        self.scaling = self.head_dim**-0.5
+        self.dropout = config.attention_dropout
+        self.is_causal = is_causal
+        self.layer_idx = layer_idx
+        self.k_proj = nn.Linear(config.d_model, config.d_model)
+        self.v_proj = nn.Linear(config.d_model, config.d_model)
+        self.q_proj = nn.Linear(config.d_model, config.d_model)
+        self.out_proj = nn.Linear(config.d_model, config.d_model)
+
+    def forward(
+        self, hidden_states: Tensor, attention_mask: Tensor | None = None, past_key_values: Cache | None = None, **kwargs
+    ) -> tuple[Tensor, Tensor | None]:
+        query = split_heads(self.q_proj(hidden_states), self.head_dim)
+        key = split_heads(self.k_proj(hidden_states), self.head_dim)
+        value = split_heads(self.v_proj(hidden_states), self.head_dim)
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, self.layer_idx)
+        attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        dropout = self.dropout if self.training else 0.0
+        output, weights = attend(
+            self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling, **kwargs
+        )
+        return self.out_proj(output.flatten(-2)), weights
+
+
+class PathAttention(nn.Module):
+    """Attention over the source as far as the path allows."""
+
+    def __init__(self, config: SinglePathConfig, layer_idx: int):
+        super().__init__()
+        self.head_dim = config.d_model // config.decoder_attention_heads
+        self.dropout = config.attention_dropout
+        self.layer_idx = layer_idx
+        self.is_soft = config.monotonic_attention == "infinite_lookback"
+        if self.is_soft:
+            self.k_proj = nn.Linear(config.d_model, config.d_model)
+            self.q_proj = nn.Linear(config.d_model, config.d_model)
+        self.v_proj = nn.Linear(config.d_model, config.d_model)
+        self.out_proj = nn.Linear(config.d_model, config.d_model)
+
+    def keys_and_values(self, encoder_hidden_states: Tensor, cache: Cache | None) -> tuple[Tensor, Tensor]:
+        """Keys and values of the source. Those of a causal encoder never change: only new states are projected."""
+        known = 0 if cache is None else cache.get_seq_length(self.layer_idx)
+        new_states = encoder_hidden_states[:, known:]
+        if cache is not None and new_states.shape[1] == 0:
+            return cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
+        value = split_heads(self.v_proj(new_states), self.head_dim)
+        key = split_heads(self.k_proj(new_states), self.head_dim) if self.is_soft else value
+        return (key, value) if cache is None else cache.update(key, value, self.layer_idx)
+
+    def forward(
+        self, hidden_states: Tensor, encoder_hidden_states: Tensor, path: Path, cache: Cache | None = None
+    ) -> tuple[Tensor, Tensor]:
+        key, value = self.keys_and_values(encoder_hidden_states, cache)
+        if self.is_soft:
+            query = split_heads(self.q_proj(hidden_states), self.head_dim) * self.head_dim**-0.5
+            weights = self.attention_weights(query @ key.transpose(2, 3), path)
+        else:
+            weights = path.one_hot(key.shape[2]) if path.alpha is None else path.alpha
+        weights = weights.to(value.dtype)
+        output = dropout(weights, self.dropout, self.training) @ value
+        return self.out_proj(output.transpose(1, 2).flatten(-2)), weights
+
+    @staticmethod
+    def attention_weights(energies: Tensor, path: Path) -> Tensor:
+        if path.alpha is not None:
+            return expected_attention(path.alpha, energies, path.source_mask)
+        if path.stop is not None:
+            allowed = torch.arange(energies.shape[-1], device=energies.device) <= path.stop[..., None]
+            energies = energies.masked_fill(~allowed, -torch.inf)
+        elif path.source_mask is not None:
+            energies = energies.masked_fill(~path.source_mask[:, None, None, :], torch.finfo(energies.dtype).min)
+        return full_precision(energies).softmax(-1)
+
+
+class MonotonicPolicy(nn.Module):
+    """The adaptive policy (eq. 2): the probability of each head to stop reading at each source token."""
+
+    def __init__(self, config: SinglePathConfig):
+        super().__init__()
+        self.head_dim = config.d_model // config.decoder_attention_heads
+        self.noise_std = config.noise_std
+        self.q_proj = nn.Linear(config.d_model, config.d_model)
+        self.k_proj = nn.Linear(config.d_model, config.d_model)
+        self.initial_bias = config.energy_bias
+        self.energy_bias = None if config.energy_bias is None else nn.Parameter(torch.empty(1))
+
+    def query(self, hidden_states: Tensor) -> Tensor:
+        return split_heads(self.q_proj(hidden_states), self.head_dim) * self.head_dim**-0.5
+
+    def key(self, encoder_hidden_states: Tensor) -> Tensor:
+        return split_heads(self.k_proj(encoder_hidden_states), self.head_dim)
+
+    def selection_probability(self, query: Tensor, key: Tensor) -> Tensor:
+        """`sigmoid(<Q s_i, K m_j> / sqrt(d_head) + b + noise)`, in float32 whatever the model's precision."""
+        with maybe_autocast(query.device.type, enabled=False):
+            energies = full_precision(query) @ full_precision(key).transpose(2, 3)
+            if self.energy_bias is not None:
+                energies = energies + self.energy_bias.to(energies.dtype)
+        if self.training and self.noise_std:
+            energies = energies + self.noise_std * torch.randn_like(energies)
+        return energies.sigmoid()  # batch, head, target, source
+
+    def forward(self, hidden_states: Tensor, encoder_hidden_states: Tensor, source_mask: Tensor | None) -> Path:
+        """The expected path in training, the hard path in inference."""
+        p = self.selection_probability(self.query(hidden_states), self.key(encoder_hidden_states))
+        if source_mask is not None:
+            p = p.masked_fill(~source_mask[:, None, None, :], 0)
+        if self.training:
+            return Path(source_mask, alpha=expected_alignment(p, source_mask), selection_probability=p)
+        return Path(source_mask, stop=hard_path(p, source_mask), selection_probability=p)
+
+
+class SinglePathEncoderLayer(GradientCheckpointingLayer):
+    """Self-attention, then two linear maps, each added to its input and normalised (post-norm, as in Marian)."""
+
+    def __init__(self, config: SinglePathConfig, heads: int, ffn_dim: int, is_causal: bool, layer_idx: int):
+        super().__init__()
+        self.dropout = config.dropout
+        self.activation_dropout = config.activation_dropout
+        self.activation_fn = ACT2FN[config.activation_function]
+        self.self_attn = SinglePathSelfAttention(config, heads, is_causal, layer_idx)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.fc1 = nn.Linear(config.d_model, ffn_dim)
+        self.fc2 = nn.Linear(ffn_dim, config.d_model)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+
+    def add(self, residual: Tensor, update: Tensor) -> Tensor:
+        return residual + dropout(update, self.dropout, self.training)
+
+    def attend_to_self(self, hidden_states: Tensor, attention_mask: Tensor | None, **kwargs) -> Tensor:
+        update, _ = self.self_attn(hidden_states, attention_mask, **kwargs)
+        return self.self_attn_layer_norm(self.add(hidden_states, update))
+
+    def feed_forward(self, hidden_states: Tensor) -> Tensor:
+        update = self.activation_fn(self.fc1(hidden_states))
+        update = self.fc2(dropout(update, self.activation_dropout, self.training))
+        return self.final_layer_norm(self.add(hidden_states, update))
+
+    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None = None, **kwargs) -> Tensor:
+        return self.feed_forward(self.attend_to_self(hidden_states, attention_mask, **kwargs))
+
+
+class SinglePathDecoderLayer(SinglePathEncoderLayer):
+    """A layer with attention over the source in between. The layer that has a policy makes the path, the others follow."""
+
+    def __init__(self, config: SinglePathConfig, layer_idx: int):
+        super().__init__(config, config.decoder_attention_heads, config.decoder_ffn_dim, True, layer_idx)
+        makes_path = config.policy == "mma" or (config.policy == "single_path" and layer_idx == 0)
+        self.policy = MonotonicPolicy(config) if makes_path else None
+        self.encoder_attn = PathAttention(config, layer_idx)
+        self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model)
+
+    def attend_to_source(
+        self, hidden_states: Tensor, encoder_hidden_states: Tensor, path: Path, cache: Cache | None = None
+    ) -> Tensor:
+        update, _ = self.encoder_attn(hidden_states, encoder_hidden_states, path, cache)
+        return self.encoder_attn_layer_norm(self.add(hidden_states, update))
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        encoder_hidden_states: Tensor,
+        path: Path,
+        attention_mask: Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        **kwargs,
+    ) -> tuple[Tensor, Path]:
+        self_cache = None if past_key_values is None else past_key_values.self_attention_cache
+        cross_cache = None if past_key_values is None else past_key_values.cross_attention_cache
+        hidden_states = self.attend_to_self(hidden_states, attention_mask, past_key_values=self_cache, **kwargs)
+        if self.policy is not None:
+            path = self.policy(hidden_states, encoder_hidden_states, path.source_mask)
+        hidden_states = self.attend_to_source(hidden_states, encoder_hidden_states, path, cross_cache)
+        return self.feed_forward(hidden_states), path
+
+
+class SinglePathPreTrainedModel(PreTrainedModel):
+    config: SinglePathConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["SinglePathEncoderLayer", "SinglePathDecoderLayer"]
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _can_compile_fullgraph = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module):
+        """Attention is all you need's initialisation: unit-variance scaled embeddings, Xavier elsewhere."""
+        if isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            init.normal_(module.weight, std=module.embedding_dim**-0.5)
+        elif isinstance(module, SinusoidalPositions):
+            init.copy_(module.weight, module.create_weight())
+        elif isinstance(module, MonotonicPolicy) and module.energy_bias is not None:
+            init.constant_(module.energy_bias, module.initial_bias)
+        elif isinstance(module, SinglePathForConditionalGeneration) and module.final_logits_bias is not None:
+            init.zeros_(module.final_logits_bias)
+        elif isinstance(module, nn.LayerNorm):
+            init.ones_(module.weight)
+            init.zeros_(module.bias)
+
+
+class SinglePathEncoder(SinglePathPreTrainedModel):
+    """Causal for all policies but offline, so that a state never changes once computed. Padding is on the right."""
+
+    _can_record_outputs = {"hidden_states": SinglePathEncoderLayer, "attentions": SinglePathSelfAttention}
+
+    def __init__(self, config: SinglePathConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.embed_positions = SinusoidalPositions(config)
+        self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
+        heads, ffn_dim = config.encoder_attention_heads, config.encoder_ffn_dim
+        self.layers = nn.ModuleList(
+            SinglePathEncoderLayer(config, heads, ffn_dim, config.causal_encoder, i) for i in range(config.encoder_layers)
+        )
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs,
+    ) -> BaseModelOutput:
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids) * self.embed_scale
+        past = 0 if past_key_values is None else past_key_values.get_seq_length()
+        hidden_states = inputs_embeds + self.embed_positions(past, inputs_embeds.shape[1])
+        hidden_states = dropout(hidden_states, self.config.dropout, self.training)
+        if self.config.causal_encoder:
+            mask = create_causal_mask(self.config, inputs_embeds, None, past_key_values)
+        else:
+            mask = create_bidirectional_mask(self.config, inputs_embeds, attention_mask)
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, mask, past_key_values=past_key_values, **kwargs)
+        return BaseModelOutput(last_hidden_state=hidden_states)
+
+
+class SinglePathDecoder(SinglePathPreTrainedModel):
+    """A causal decoder that attends to the source along the path of its policy."""
+
+    _can_record_outputs = {
+        "hidden_states": SinglePathDecoderLayer,
+        "attentions": OutputRecorder(SinglePathSelfAttention, index=1),
+        "cross_attentions": OutputRecorder(PathAttention, index=1),
+    }
+
+    def __init__(self, config: SinglePathConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.decoder_vocab_size, config.d_model, config.pad_token_id)
+        self.embed_positions = SinusoidalPositions(config)
+        self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
+        self.layers = nn.ModuleList(SinglePathDecoderLayer(config, i) for i in range(config.decoder_layers))
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def embed(self, input_ids: Tensor, start: int) -> Tensor:
+        hidden_states = self.embed_tokens(input_ids) * self.embed_scale
+        return hidden_states + self.embed_positions(start, input_ids.shape[1])
+
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: Tensor,
+        encoder_hidden_states: Tensor,
+        encoder_attention_mask: Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        wait_k: int | Tensor | None = None,
+        **kwargs,
+    ) -> SinglePathDecoderOutput:
+        past, self_cache = 0, None
+        if past_key_values is not None:
+            if self.config.policy != "offline":
+                raise ValueError(
+                    f"Only the offline policy decodes with `past_key_values`; call `generate` to decode with {self.config.policy}."
+                )
+            self_cache = past_key_values.self_attention_cache
+            past = self_cache.get_seq_length()
+        hidden_states = self.embed(input_ids, past)
+        hidden_states = dropout(hidden_states, self.config.dropout, self.training)
+        attention_mask = create_causal_mask(self.config, hidden_states, None, self_cache)
+
+        path = self.fixed_path(input_ids.shape[1], encoder_hidden_states, encoder_attention_mask, wait_k)
+        paths = []
+        for layer in self.layers:
+            hidden_states, path = layer(
+                hidden_states, encoder_hidden_states, path, attention_mask, past_key_values, **kwargs
+            )
+            paths.append(path)
+        paths = paths if self.config.policy == "mma" else paths[:1]
+        return SinglePathDecoderOutput(
+            last_hidden_state=hidden_states,
+            past_key_values=past_key_values,
+            alpha=_per_layer(self.alpha_of(path, encoder_hidden_states.shape[1]) for path in paths),
+            selection_probability=_per_layer(path.selection_probability for path in paths),
+        )
+
+    def fixed_path(
+        self,
+        target_length: int,
+        encoder_hidden_states: Tensor,
+        source_mask: Tensor | None,
+        wait_k: int | Tensor | None,
+    ) -> Path:
+        """What holds before any layer decides: the mask alone, or the whole path of wait-k."""
+        source_mask = None if source_mask is None else source_mask.bool()
+        if self.config.policy != "wait_k":
+            return Path(source_mask)
+        if source_mask is None:
+            source_mask = torch.ones(
+                encoder_hidden_states.shape[:2], dtype=torch.bool, device=encoder_hidden_states.device
+            )
+        return wait_k_path(self.config.wait_k if wait_k is None else wait_k, target_length, source_mask)
+
+    def alpha_of(self, path: Path, source_length: int) -> Tensor | None:
+        if path.alpha is not None or path.stop is None:
+            return path.alpha
+        heads = self.config.decoder_attention_heads
+        return path.one_hot(source_length).expand(-1, heads, -1, -1).to(self.dtype)
+
+
+def _per_layer(values) -> Tensor | tuple[Tensor, ...] | None:
+    """One value where the layers share it, a tuple where each layer has its own."""
+    values = tuple(values)
+    return values[0] if len(values) == 1 else values
+
+
+class SinglePathModel(SinglePathPreTrainedModel):
+    """Encoder and decoder with their embeddings."""
+
+    def __init__(self, config: SinglePathConfig):
+        super().__init__(config)
+        if config.share_encoder_decoder_embeddings:
+            self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+            self._tied_weights_keys = {
+                "encoder.embed_tokens.weight": "shared.weight",
+                "decoder.embed_tokens.weight": "shared.weight",
+            }
+        self.encoder = SinglePathEncoder(config)
+        self.decoder = SinglePathDecoder(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Embedding):
+        self.encoder.embed_tokens = value
+        if self.config.share_encoder_decoder_embeddings:
+            self.shared = self.decoder.embed_tokens = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        wait_k: int | Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,  # right padding needs none: a causal decoder never looks ahead
+        **kwargs,
+    ) -> SinglePathModelOutput:
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
+        elif not isinstance(encoder_outputs, BaseModelOutput):
+            encoder_outputs = BaseModelOutput(*encoder_outputs)
+        if use_cache and past_key_values is None and self.config.policy == "offline":
+            past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        decoder_outputs = self.decoder(
+            decoder_input_ids,
+            encoder_outputs.last_hidden_state,
+            attention_mask,
+            past_key_values=past_key_values,
+            wait_k=wait_k,
+            **kwargs,
+        )
+        return SinglePathModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            past_key_values=decoder_outputs.past_key_values,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            decoder_attentions=decoder_outputs.attentions,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+            alpha=decoder_outputs.alpha,
+            selection_probability=decoder_outputs.selection_probability,
+        )
+
+
+def _hub_arguments(kwargs: dict) -> dict:
+    names = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
+    return {name: kwargs[name] for name in names if name in kwargs}
+
+
+class CheckedLoadingMixin:
+    """`from_pretrained` that refuses a checkpoint of another kind or with weights missing, where the library warns."""
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
+        path, wants_info = pretrained_model_name_or_path, kwargs.pop("output_loading_info", False)
+        if "config" not in kwargs:
+            found = cls.config_class.get_config_dict(path, **_hub_arguments(kwargs))[0].get("model_type")
+            if found == "dual_path" and cls.config_class.model_type == "single_path":
+                raise ValueError(f"{path} holds two directions: choose one with `direction=`, or load it with AutoModelForSeq2SeqLM.")
+            if found != cls.config_class.model_type:
+                raise ValueError(f"{path} is a checkpoint of type {found!r}, not {cls.config_class.model_type!r}.")
+        try:
+            model, info = super().from_pretrained(path, *args, output_loading_info=True, use_safetensors=True, **kwargs)
+        except SafetensorError as error:
+            raise OSError(f"The weights in {path} are damaged or cut short ({error}): download or save them again.") from error
+        missing = sorted(info["missing_keys"])
+        if missing:
+            raise ValueError(f"{path} lacks {len(missing)} weights of {cls.__name__}, the first is {missing[0]}.")
+        return (model, info) if wants_info else model
+
+
+class SinglePathForConditionalGeneration(CheckedLoadingMixin, SinglePathPreTrainedModel, SimultaneousGenerationMixin):
+    """One translation direction. `train()` follows the expected path, `eval()` the hard path."""
+
+    _keys_to_ignore_on_load_unexpected = [r"^(forward|backward)_model\."]  # the other direction of a dual checkpoint
+    _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
+
+    def __init__(self, config: SinglePathConfig):
+        super().__init__(config)
+        self.model = SinglePathModel(config)
+        if config.share_encoder_decoder_embeddings:
+            self._tied_weights_keys = {"lm_head.weight": "model.shared.weight"}
+        bias = torch.zeros(1, config.decoder_vocab_size) if config.final_logits_bias else None
+        self.register_buffer("final_logits_bias", bias)
+        self.lm_head = nn.Linear(config.d_model, config.decoder_vocab_size, bias=False)
+        self.post_init()
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, direction: str | None = None, **kwargs):
+        """As in transformers; with `direction`, one direction (`"de-en"`) of a dual-path checkpoint is loaded alone."""
+        if direction is not None:
+            dual_config = DualPathConfig.from_pretrained(pretrained_model_name_or_path, **_hub_arguments(kwargs))
+            name = dual_config.direction_name(direction)
+            kwargs["config"] = dual_config.forward_config if name == "forward" else dual_config.backward_config
+            kwargs["key_mapping"] = {rf"^{name}_model\.": ""}
+            if dual_config.share_embeddings:
+                kwargs["key_mapping"][r"^forward_model\.model\.shared"] = "model.shared"
+        return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+
+    def lm_logits(self, hidden_states: Tensor) -> Tensor:
+        logits = self.lm_head(hidden_states)
+        return logits if self.final_logits_bias is None else logits + self.final_logits_bias
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs,
+    ) -> SinglePathOutput:
+        r"""
+        Args:
+            input_ids (`torch.LongTensor` of shape `(batch, source)`): Source tokens with their end-of-sentence token.
+            attention_mask (`torch.Tensor` of shape `(batch, source)`, *optional*): 1 at real tokens; padding on the right.
+            decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*): By default `labels`, shifted.
+            labels (`torch.LongTensor` of shape `(batch, target)`, *optional*):
+                Target tokens, -100 or padding where there are none. With them the output has `loss`, the mean
+                cross-entropy; the losses of the path are in [`single_path_loss`] and [`dual_path_loss`].
+            kwargs: `encoder_outputs`, `past_key_values`, `use_cache`, `wait_k` (another k than the configuration's, or one
+                for each sentence), `output_attentions`, `output_hidden_states`.
+        """
+        if labels is not None and decoder_input_ids is None:
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs = self.model(input_ids, attention_mask, decoder_input_ids, **kwargs)
+        logits = self.lm_logits(outputs.last_hidden_state)
+        loss = None
+        if labels is not None:
+            gold = labels.masked_fill(labels == self.config.pad_token_id, -100)
+            loss = nn.functional.cross_entropy(logits.flatten(0, 1), gold.flatten())
+        rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        return SinglePathOutput(loss=loss, logits=logits, **rest)
+
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        return shift_tokens_right(labels, self.config.pad_token_id, self.config.decoder_start_token_id)
+
+    def resize_token_embeddings(self, new_num_tokens: int | None = None, *args, **kwargs) -> nn.Embedding:
+        if not self.config.share_encoder_decoder_embeddings:
+            raise ValueError("`resize_token_embeddings` needs a joint vocabulary (`share_encoder_decoder_embeddings`).")
+        embeddings = super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
+        self.config.decoder_vocab_size = embeddings.num_embeddings
+        if self.final_logits_bias is not None:
+            added = embeddings.num_embeddings - self.final_logits_bias.shape[1]
+            self.final_logits_bias = nn.functional.pad(self.final_logits_bias, (0, added))
+        return embeddings
+
+
+class DualPathForConditionalGeneration(CheckedLoadingMixin, PreTrainedModel, SimultaneousGenerationMixin):
+    """A forward and a backward direction in one module, so that each path can supervise the other (section 3)."""
+
+    config: DualPathConfig
+    supports_gradient_checkpointing = True
+    _no_split_modules = SinglePathPreTrainedModel._no_split_modules
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _can_compile_fullgraph = True
+    main_input_name = "input_ids"
+
+    def __init__(self, config: DualPathConfig):
+        super().__init__(config)
+        self.forward_model = SinglePathForConditionalGeneration(config.forward_config)
+        self.backward_model = SinglePathForConditionalGeneration(config.backward_config)
+        if config.share_embeddings:
+            self._tied_weights_keys = {"backward_model.model.shared.weight": "forward_model.model.shared.weight"}
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module):
+        self.forward_model._init_weights(module)
+
+    def direction(self, name: str) -> SinglePathForConditionalGeneration:
+        """The model of one direction, `"de-en"`, `"en-de"`, `"forward"` or `"backward"`; it shares its weights."""
+        return self.forward_model if self.config.direction_name(name) == "forward" else self.backward_model
+
+    @can_return_tuple
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None, **kwargs
+    ) -> DualPathOutput:
+        r"""
+        Runs both directions: the forward one reads `input_ids` and predicts `labels`, the backward one the reverse.
+
+        Args:
+            input_ids (`torch.LongTensor` of shape `(batch, source)`): Source tokens with their end-of-sentence token.
+            attention_mask (`torch.Tensor` of shape `(batch, source)`, *optional*): 1 at real tokens; padding on the right.
+            labels (`torch.LongTensor` of shape `(batch, target)`): Target tokens, -100 or padding where there are none.
+        """
+        pad = self.config.pad_token_id
+        if attention_mask is None:
+            attention_mask = input_ids != pad
+        targets = labels.masked_fill(labels == -100, pad)
+        sources = input_ids.masked_fill(attention_mask == 0, pad)
+        return DualPathOutput(
+            forward_output=self.forward_model(
+                sources,
+                attention_mask,
+                self.forward_model.prepare_decoder_input_ids_from_labels(targets),
+                **kwargs,
+            ),
+            backward_output=self.backward_model(
+                targets,
+                targets != pad,
+                self.backward_model.prepare_decoder_input_ids_from_labels(sources),
+                **kwargs,
+            ),
+        )
+
+    def get_encoder(self, *args, **kwargs):
+        return self.forward_model.get_encoder(*args, **kwargs)
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.forward_model.get_input_embeddings()
+
+    def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
+        embeddings = self.forward_model.resize_token_embeddings(*args, **kwargs)
+        self.backward_model.resize_token_embeddings(*args, **kwargs)
+        self.tie_weights()
+        return embeddings
+
+
+SinglePathForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
+DualPathForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
+
+__all__ = [
+    "DualPathForConditionalGeneration",
+    "DualPathOutput",
+    "SinglePathForConditionalGeneration",
+    "SinglePathModel",
+    "SinglePathOutput",
+    "SinglePathPreTrainedModel",
+]

@@ -1,0 +1,126 @@
+"""Speed as ratios measured in one run, on one CPU thread.
+
+    python scripts/benchmark.py [alpha] [train] [decode] [stream]
+
+Each line has the bar that it must clear. Without names all of them are measured.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from transformers import MarianConfig, MarianMTModel
+from transformers.utils import logging
+
+from hf_dualpath import DualPathConfig, DualPathForConditionalGeneration, dual_path_loss, expected_alignment
+
+
+SIZE = {
+    "vocab_size": 8000,
+    "d_model": 128,
+    "encoder_layers": 4,
+    "decoder_layers": 4,
+    "encoder_ffn_dim": 256,
+    "decoder_ffn_dim": 256,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "dropout": 0.3,
+    "activation_function": "relu",
+    "scale_embedding": True,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 0,
+    "max_position_embeddings": 512,
+}
+
+
+def alternate(rounds: int, *functions: Callable[[], object]) -> list[float]:
+    """Median seconds of each function; they take turns, so that a slow moment of the machine hits them alike."""
+    times = [[] for _ in functions]
+    for _ in range(rounds):
+        for function, seconds in zip(functions, times):
+            start = time.perf_counter()
+            function()
+            seconds.append(time.perf_counter() - start)
+    return [statistics.median(seconds) for seconds in times]
+
+
+def report(name: str, ratio: float, bar: float, at_least: bool):
+    holds = ratio >= bar if at_least else ratio <= bar
+    print(f"{'ok  ' if holds else 'MISS'}  {name:<62} {ratio:6.2f}  ({'at least' if at_least else 'at most'} {bar})", flush=True)
+
+
+def cumulative_product_alignment(p: torch.Tensor) -> torch.Tensor:
+    """The row-by-row form with cumulative products that public code uses, under autograd."""
+    exclusive = torch.cat([torch.ones_like(p[..., :1]), (1 - p).clamp(1e-6, 1).cumprod(-1)[..., :-1]], -1)
+    previous = torch.nn.functional.one_hot(torch.zeros(p.shape[:2], dtype=torch.long), p.shape[-1]).to(p.dtype)
+    rows = []
+    for i in range(p.shape[2]):
+        previous = p[:, :, i] * exclusive[:, :, i] * (previous / exclusive[:, :, i]).cumsum(-1)
+        rows.append(previous)
+    return torch.stack(rows, 2)
+
+
+def benchmark_alpha():
+    for batch, length in ((512, 16), (256, 40), (128, 100)):
+        p = torch.rand(batch, 1, length, length, requires_grad=True)
+        gradient = torch.randn(batch, 1, length, length)
+
+        def run(function):
+            p.grad = None
+            function(p).backward(gradient)
+
+        run(expected_alignment)
+        ours, theirs = alternate(7, lambda: run(expected_alignment), lambda: run(cumulative_product_alignment))
+        report(f"alpha {batch}x{length}x{length}: cumulative products / exact", theirs / ours, 1.0, True)
+
+
+def benchmark_train():
+    torch.manual_seed(0)
+    marian = MarianMTModel(MarianConfig(**SIZE)).train()
+    dual = DualPathForConditionalGeneration(DualPathConfig(forward_config=SIZE)).train()
+    x, y = (torch.cat([torch.randint(3, 8000, (128, 15)), torch.ones(128, 1, dtype=torch.long)], 1) for _ in range(2))
+    mask = torch.ones_like(x)
+
+    def step(model, loss):
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+
+        def run():
+            loss().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return run
+
+    def dual_loss():
+        loss = dual_path_loss(dual(x, mask, y), x, mask, y, latency_weight=0.2)
+        return loss.total / loss.target_tokens
+
+    run_marian = step(marian, lambda: marian(input_ids=x, attention_mask=mask, labels=y).loss)
+    run_dual = step(dual, dual_loss)
+    run_marian(), run_dual()
+    marian_seconds, dual_seconds = alternate(7, run_marian, run_dual)
+    print(f"      Marian step {marian_seconds:.3f} s, dual step {dual_seconds:.3f} s")
+    report("training step: dual paths / MarianMTModel", dual_seconds / marian_seconds, 2.0, False)
+
+
+BENCHMARKS = {"alpha": benchmark_alpha, "train": benchmark_train}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
+    names = parser.parse_args().names
+    unknown = set(names) - set(BENCHMARKS)
+    if unknown:
+        parser.error(f"unknown benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    torch.set_num_threads(1)
+    logging.set_verbosity_error()
+    for name in names or BENCHMARKS:
+        BENCHMARKS[name]()
+
+
+if __name__ == "__main__":
+    main()
