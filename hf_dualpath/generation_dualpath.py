@@ -1,4 +1,410 @@
-"""temp"""
-from transformers import GenerationMixin
+"""Simultaneous decoding: one step that READs or WRITEs, and on top of it batches of whole sources and open streams.
+
+`Decoding.write` is the step. It is a generator that yields whenever the policy wants another source token, and so resumes
+exactly where it waited, in whichever layer that was. `generate` runs it on sources that have ended, where it never waits; a
+`TokenStream` runs it on a source that is still arriving. Nothing is computed twice: each source token passes the encoder
+once, each target token the decoder once, and a READ costs one row of selection energies.
+"""
+
+from collections import deque
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, GenerationMixin
+from transformers.cache_utils import DynamicCache
+from transformers.generation import GenerateEncoderDecoderOutput, LogitsProcessorList
+from transformers.generation.streamers import BaseStreamer
+
+from .monotonic_attention import Path
+
+
+NOWHERE = torch.iinfo(torch.long).max  # a head that has not stopped yet
+
+
+@dataclass
+class Dials:
+    """Latency dials that need no retraining. Each can be saved in a `GenerationConfig`.
+
+    Args:
+        write_threshold (`float`, *optional*, defaults to 0.5):
+            A head stops where its selection probability reaches this; lower writes earlier.
+        min_lag (`int`, *optional*): Target token i is not written before `i - 1 + min_lag` source tokens are read.
+        max_lag (`int`, *optional*): Target token i is written at the latest when `i - 1 + max_lag` are read.
+        wait_k (`int`, *optional*): Another k for a wait-k model.
+    """
+
+    write_threshold: float = 0.5
+    min_lag: int | None = None
+    max_lag: int | None = None
+    wait_k: int | None = None
+
+    def __post_init__(self):
+        if not 0 < self.write_threshold <= 1:
+            raise ValueError(f"`write_threshold` lies in (0, 1], not at {self.write_threshold}.")
+        for name in ("min_lag", "max_lag", "wait_k"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"`{name}` is a number of source tokens, at least 1, not {value}.")
+        if self.min_lag and self.max_lag and self.min_lag > self.max_lag:
+            raise ValueError(f"`min_lag` ({self.min_lag}) is larger than `max_lag` ({self.max_lag}).")
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return tuple(field.name for field in fields(cls))
+
+    @classmethod
+    def from_config(cls, config: GenerationConfig) -> "Dials":
+        saved = config.to_dict()
+        return cls(**{name: saved[name] for name in cls.names() if saved.get(name) is not None})
+
+
+@dataclass
+class SimultaneousOutput(GenerateEncoderDecoderOutput):
+    r"""
+    What `generate(..., return_dict_in_generate=True)` returns: as in transformers, with the path.
+
+    Args:
+        path (`torch.LongTensor` of shape `(batch, target)`):
+            Number of source tokens read before each target token (the start token is none); 0 after the end of a sentence.
+        head_stops (`torch.LongTensor` of shape `(batch, head, target)`, with MMA `(batch, layer, head, target)`):
+            Source position, from 0, at which each head stopped.
+    """
+
+    path: Tensor | None = None
+    head_stops: Tensor | None = None
+
+
+class Decoding:
+    """The state of a running translation of one batch, and the step that advances it."""
+
+    def __init__(self, model, dials: Dials, batch_size: int = 1):
+        if dials.wait_k is not None and model.config.policy != "wait_k":
+            raise ValueError(f"`wait_k` is a dial of wait-k models; this one's policy is {model.config.policy}.")
+        self.model = model
+        self.encoder, self.decoder = model.model.encoder, model.model.decoder
+        self.dials = dials
+        self.encoder_states = torch.empty(
+            batch_size, 0, model.config.d_model, dtype=model.dtype, device=model.device
+        )
+        self.last: Tensor | None = None  # last source position of each sentence, known once the source has ended
+        self.written = 0
+        self.encoder_cache, self.self_cache, self.cross_cache = DynamicCache(), DynamicCache(), DynamicCache()
+        self.policy_keys: dict[int, Tensor] = {}
+        self.stops: dict[int, Tensor] = {}  # of each deciding layer: batch, head, 1
+
+    # Reading
+
+    def read(self, token: int):
+        """One more source token of an open stream."""
+        ids = torch.tensor([[token]], device=self.encoder_states.device)
+        new = self.encoder(ids, past_key_values=self.encoder_cache).last_hidden_state
+        self.encoder_states = torch.cat([self.encoder_states, new], 1)
+
+    def read_all(self, input_ids: Tensor, attention_mask: Tensor):
+        """Whole sources, right-padded: the encoder is causal, so these are the states that reading one by one gives."""
+        self.encoder_states = self.encoder(input_ids, attention_mask).last_hidden_state
+        self.end_source(attention_mask.long().sum(-1) - 1)
+
+    def end_source(self, last: Tensor):
+        self.last = last[:, None, None]  # batch, 1, 1
+
+    @property
+    def available(self) -> int:
+        return self.encoder_states.shape[1]
+
+    def wait_for(self, position: int) -> Generator[None, None, None]:
+        """READ until source `position` is there or the source has ended."""
+        while self.last is None and self.available <= position:
+            yield
+
+    # Writing
+
+    def write(self, tokens: Tensor) -> Generator[None, None, Tensor]:
+        """Takes the last target token `(batch, 1)`, yields for each READ it needs, returns the next token's logits."""
+        hidden_states = self.decoder.embed(tokens, self.written)
+        path = Path()
+        if self.model.config.policy == "wait_k":
+            k = self.dials.wait_k or self.model.config.wait_k
+            path = Path(stop=(yield from self.fixed_stop(k)))
+        for index, layer in enumerate(self.decoder.layers):
+            hidden_states = layer.attend_to_self(hidden_states, None, past_key_values=self.self_cache)
+            if layer.policy is not None:
+                path = Path(stop=(yield from self.adaptive_stop(index, layer.policy, hidden_states)))
+            hidden_states = layer.attend_to_source(hidden_states, self.encoder_states, path, self.cross_cache)
+            hidden_states = layer.feed_forward(hidden_states)
+        self.written += 1
+        return self.model.lm_logits(hidden_states)[:, -1]
+
+    def fixed_stop(self, k: int) -> Generator[None, None, Tensor]:
+        """`g_i = min(k + i - 1, J)`, within the lags."""
+        low, high = self.lag_limits()
+        position = min(max(self.written + k - 1, low), high)
+        yield from self.wait_for(position)
+        self.stops[0] = self.cap(torch.full((self.encoder_states.shape[0], 1, 1), position, device=self.model.device))
+        return self.stops[0]
+
+    def adaptive_stop(self, index: int, policy, hidden_states: Tensor) -> Generator[None, None, Tensor]:
+        """Each head goes on from its previous stop to the first token whose selection probability reaches the threshold."""
+        low, high = self.lag_limits()
+        query = policy.query(hidden_states)
+        batch, heads = query.shape[:2]
+        previous = self.stops.get(index)
+        if previous is None:
+            previous = torch.zeros(batch, heads, 1, dtype=torch.long, device=query.device)
+        start = 0 if batch > 1 else int(previous.min())  # nothing before every head's stop is looked at again
+        stop = torch.full_like(previous, NOWHERE)
+        while True:
+            if self.available > start:
+                columns = torch.arange(start, self.available, device=query.device)
+                p = policy.selection_probability(query, self.keys_of(index, policy)[:, :, start:]).squeeze(2)
+                hits = (p >= self.dials.write_threshold) & (columns >= previous)  # batch, head, source
+                stop = torch.minimum(stop, torch.where(hits, columns, NOWHERE).amin(-1, keepdim=True))
+            if self.last is not None or self.available > (low if bool((stop < NOWHERE).all()) else high):
+                break
+            start = self.available
+            yield
+        self.stops[index] = self.cap(stop.clamp(low, high))
+        return self.stops[index]
+
+    def keys_of(self, index: int, policy) -> Tensor:
+        known = self.policy_keys.get(index)
+        count = 0 if known is None else known.shape[2]
+        if count < self.available:
+            new = policy.key(self.encoder_states[:, count:])
+            self.policy_keys[index] = new if known is None else torch.cat([known, new], 2)
+        return self.policy_keys[index]
+
+    def lag_limits(self) -> tuple[int, int]:
+        """Earliest and latest source position at which the next target token may be written."""
+        low = self.written + self.dials.min_lag - 1 if self.dials.min_lag else 0
+        high = self.written + self.dials.max_lag - 1 if self.dials.max_lag else NOWHERE - 1
+        return low, high
+
+    def cap(self, stop: Tensor) -> Tensor:
+        return stop if self.last is None else torch.minimum(stop, self.last)
+
+    def head_stops(self) -> Tensor:
+        """Where the heads stopped for the token just written: batch, layer, head."""
+        return torch.stack(list(self.stops.values()), 1).squeeze(-1)
+
+
+def next_tokens(logits: Tensor, ids: Tensor, logits_processor: LogitsProcessorList) -> tuple[Tensor, Tensor]:
+    """The best token of each sentence, and the scores it was chosen by."""
+    scores = logits_processor(ids, logits.float()) if logits_processor else logits
+    return scores.argmax(-1), scores
+
+
+def too_long(config: GenerationConfig, written: int, read: int | Tensor) -> bool | Tensor:
+    """Whether decoding must stop without an end: at the given limit, or else when far more is written than was read."""
+    if config.max_new_tokens is not None:
+        return torch.as_tensor(written >= config.max_new_tokens)
+    return torch.as_tensor((written >= config.max_length - 1) | (written >= 2 * torch.as_tensor(read) + 10))
+
+
+def end_tokens_of(config: GenerationConfig) -> list[int]:
+    return list(config.eos_token_id) if isinstance(config.eos_token_id, (list, tuple)) else [config.eos_token_id]
+
+
+class TokenStream:
+    """Translation of a source that is still arriving, token by token.
+
+    `push` and `finish` return the actions that became possible, in order: `None` for a READ, or the token written and the
+    number of source tokens read before it. The same source gives the same actions however it is cut into pushes.
+    """
+
+    def __init__(self, model, generation_config: GenerationConfig, logits_processor: LogitsProcessorList):
+        self.model = model
+        self.config = generation_config
+        self.logits_processor = logits_processor
+        self.decoding = Decoding(model, Dials.from_config(generation_config))
+        self.ids = torch.tensor([[model.config.decoder_start_token_id]], device=model.device)
+        self.pending: deque[int] = deque()
+        self.source_finished = False
+        self.done = False
+        self._actions = self._act()
+        self._wants_source = False
+
+    def push(self, tokens: Iterable[int]) -> list[tuple[int, int] | None]:
+        """More of the source."""
+        self.pending.extend(tokens)
+        return self._advance()
+
+    def finish(self) -> list[tuple[int, int] | None]:
+        """The source is complete; its end-of-sentence token was the last one pushed."""
+        self.source_finished = True
+        return self._advance()
+
+    def _act(self) -> Generator[tuple[int, int] | None, None, None]:
+        """Yields None where the policy wants to READ, and each token as it is written."""
+        end_tokens = end_tokens_of(self.config)
+        while not self.done:
+            logits = yield from self.decoding.write(self.ids[:, -1:])
+            token, _ = next_tokens(logits, self.ids, self.logits_processor)
+            self.ids = torch.cat([self.ids, token[:, None]], 1)
+            read = int(self.decoding.head_stops().max()) + 1
+            self.done = int(token) in end_tokens or bool(too_long(self.config, self.decoding.written, read))
+            yield int(token), read
+
+    @torch.inference_mode()
+    def _advance(self) -> list[tuple[int, int] | None]:
+        actions = []
+        while not self.done:
+            if self._wants_source and self.pending:
+                self.decoding.read(self.pending.popleft())
+                actions.append(None)
+            elif self._wants_source and not self.source_finished:
+                return actions
+            if self.source_finished and not self.pending and self.decoding.last is None:
+                self.decoding.end_source(torch.tensor([self.decoding.available - 1], device=self.model.device))
+            action = next(self._actions)
+            self._wants_source = action is None
+            if action is not None:
+                actions.append(action)
+        actions.extend(None for _ in self.pending)  # after the end of the translation the rest is read in silence
+        self.pending.clear()
+        return actions
+
+
+UNSUPPORTED = {
+    "num_beams": (1, "beam search revises words that are already written"),
+    "do_sample": (False, "sampling is not implemented"),
+    "num_return_sequences": (1, "there is one translation a source"),
+    "assistant_early_exit": (None, "assisted decoding is not implemented"),
+    "prompt_lookup_num_tokens": (None, "assisted decoding is not implemented"),
+    "penalty_alpha": (None, "contrastive search is not implemented"),
+    "guidance_scale": (None, "classifier-free guidance is not implemented"),
+    "encoder_repetition_penalty": (1.0, "the whole source is not known while words are written"),
+    "encoder_no_repeat_ngram_size": (0, "the whole source is not known while words are written"),
+}
+
+
 class SimultaneousGenerationMixin(GenerationMixin):
-    pass
+    """`generate` that follows the model's path. The offline policy keeps the library's."""
+
+    @torch.no_grad()
+    def generate(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        generation_config: GenerationConfig | None = None,
+        logits_processor: LogitsProcessorList | None = None,
+        streamer: BaseStreamer | None = None,
+        **kwargs,
+    ) -> Tensor | SimultaneousOutput:
+        r"""
+        Translates a batch of whole sources as if they arrived token by token, each row along its own path.
+
+        Args:
+            input_ids (`torch.LongTensor` of shape `(batch, source)`): Sources with their end-of-sentence token.
+            attention_mask (`torch.Tensor` of shape `(batch, source)`, *optional*): 1 at real tokens; padding on the right.
+            generation_config (`GenerationConfig`, *optional*): Lengths, penalties, banned words, and our [`Dials`].
+            logits_processor (`LogitsProcessorList`, *optional*): More processors of the scores.
+            streamer (`BaseStreamer`, *optional*): Receives each token of a batch of one as it is written.
+            kwargs: Single fields of the generation config, dials included. Without `max_new_tokens` a translation ends at
+                the latest at twice the tokens read, plus ten.
+
+        Returns:
+            `torch.LongTensor`, or [`SimultaneousOutput`] with `return_dict_in_generate=True`.
+        """
+        if self.config.policy == "offline":
+            refused = [name for name in Dials.names() if kwargs.get(name) is not None]
+            if refused:
+                raise ValueError(f"`{refused[0]}` is a dial of simultaneous decoding; the offline policy reads all first.")
+            return super().generate(
+                input_ids,
+                attention_mask=attention_mask,
+                generation_config=generation_config,
+                logits_processor=logits_processor,
+                streamer=streamer,
+                **kwargs,
+            )
+        if input_ids is None:
+            raise ValueError("Simultaneous decoding needs `input_ids`, the source tokens.")
+        config, processors = self.prepare_simultaneous(generation_config, logits_processor, **kwargs)
+        batch, device = input_ids.shape[0], input_ids.device
+        if attention_mask is None:
+            attention_mask = (input_ids != self.config.pad_token_id).long()
+        if bool((attention_mask[:, :-1] < attention_mask[:, 1:]).any()) or not bool(attention_mask[:, 0].all()):
+            raise ValueError("Simultaneous decoding needs sources of at least one token, padded on the right.")
+        if streamer is not None and batch > 1:
+            raise ValueError("A streamer follows one translation: give a batch of one.")
+
+        decoding = Decoding(self, Dials.from_config(config), batch)
+        decoding.read_all(input_ids, attention_mask)
+        ids = torch.full((batch, 1), self.config.decoder_start_token_id, device=device)
+        end_tokens = torch.tensor(end_tokens_of(config), device=device)
+        open_rows = torch.ones(batch, dtype=torch.bool, device=device)
+        path, stops, scores, logits = [], [], [], []
+        if streamer is not None:
+            streamer.put(ids.cpu())
+        while bool(open_rows.any()):
+            step_logits = _without_waiting(decoding.write(ids[:, -1:]))
+            tokens, step_scores = next_tokens(step_logits, ids, processors)
+            tokens = tokens.where(open_rows, self.config.pad_token_id)
+            ids = torch.cat([ids, tokens[:, None]], 1)
+            step_stops = decoding.head_stops()
+            read = step_stops.flatten(1).amax(1) + 1
+            path.append(read * open_rows)
+            stops.append(step_stops)
+            if config.output_scores:
+                scores.append(step_scores)
+            if config.output_logits:
+                logits.append(step_logits)
+            if streamer is not None:
+                streamer.put(tokens.cpu())
+            open_rows = open_rows & ~torch.isin(tokens, end_tokens) & ~too_long(config, decoding.written, read)
+        if streamer is not None:
+            streamer.end()
+        if not config.return_dict_in_generate:
+            return ids
+        stops = torch.stack(stops, -1)  # batch, layer, head, target
+        return SimultaneousOutput(
+            sequences=ids,
+            scores=tuple(scores) if config.output_scores else None,
+            logits=tuple(logits) if config.output_logits else None,
+            path=torch.stack(path, 1),
+            head_stops=stops if self.config.policy == "mma" else stops.squeeze(1),
+        )
+
+    def open_stream(
+        self,
+        generation_config: GenerationConfig | None = None,
+        logits_processor: LogitsProcessorList | None = None,
+        **kwargs,
+    ) -> TokenStream:
+        """A [`TokenStream`] over this model, with the arguments of `generate`. Any number can be open at once."""
+        if self.config.policy == "offline":
+            raise ValueError("An offline model reads the whole source before it writes and cannot translate a stream.")
+        return TokenStream(self, *self.prepare_simultaneous(generation_config, logits_processor, **kwargs))
+
+    def prepare_simultaneous(
+        self, generation_config: GenerationConfig | None, logits_processor: LogitsProcessorList | None, **kwargs
+    ) -> tuple[GenerationConfig, LogitsProcessorList]:
+        """The complete generation config with its dials, and the processors that it asks for; refuses what cannot be."""
+        dials = {name: kwargs.pop(name) for name in Dials.names() if name in kwargs}
+        config, unused = self._prepare_generation_config(generation_config, **kwargs)
+        config.update(**dials, allow_custom_entries=True)
+        if unused:
+            raise ValueError(f"Simultaneous decoding does not know {', '.join(f'`{name}`' for name in unused)}.")
+        settings = config.to_dict()
+        for name, (allowed, reason) in UNSUPPORTED.items():
+            if settings.get(name) not in (None, allowed):
+                raise ValueError(f"Simultaneous decoding cannot honour `{name}={settings[name]}`: {reason}.")
+        if config.max_new_tokens is not None:
+            config.max_length = config.max_new_tokens + 1
+        Dials.from_config(config)
+        config.eos_token_id = self.config.eos_token_id if config.eos_token_id is None else config.eos_token_id
+        self._prepare_special_tokens(config, device=self.device)
+        processors = self._get_logits_processor(config, 1, logits_processor=logits_processor, device=self.device)
+        return config, processors
+
+
+def _without_waiting(step: Generator[None, None, Tensor]) -> Tensor:
+    """The result of a step whose source has ended."""
+    try:
+        next(step)
+    except StopIteration as stop:
+        return stop.value
+    raise RuntimeError("A source that has ended made the policy wait.")

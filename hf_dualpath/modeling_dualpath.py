@@ -571,6 +571,7 @@ class SinglePathForConditionalGeneration(CheckedLoadingMixin, SinglePathPreTrain
         bias = torch.zeros(1, config.decoder_vocab_size) if config.final_logits_bias else None
         self.register_buffer("final_logits_bias", bias)
         self.lm_head = nn.Linear(config.d_model, config.decoder_vocab_size, bias=False)
+        self.generation_config.max_length = config.max_position_embeddings
         self.post_init()
 
     @classmethod
@@ -652,6 +653,7 @@ class DualPathForConditionalGeneration(CheckedLoadingMixin, PreTrainedModel, Sim
         self.backward_model = SinglePathForConditionalGeneration(config.backward_config)
         if config.share_embeddings:
             self._tied_weights_keys = {"backward_model.model.shared.weight": "forward_model.model.shared.weight"}
+        self.generation_config.max_length = self.forward_model.generation_config.max_length
         self.post_init()
 
     def _init_weights(self, module: nn.Module):
@@ -659,7 +661,13 @@ class DualPathForConditionalGeneration(CheckedLoadingMixin, PreTrainedModel, Sim
 
     def direction(self, name: str) -> SinglePathForConditionalGeneration:
         """The model of one direction, `"de-en"`, `"en-de"`, `"forward"` or `"backward"`; it shares its weights."""
-        return self.forward_model if self.config.direction_name(name) == "forward" else self.backward_model
+        model = self.forward_model if self.config.direction_name(name) == "forward" else self.backward_model
+        model.generation_config = self.generation_config
+        return model
+
+    def generate(self, *args, direction: str = "forward", **kwargs):
+        """`generate` of one direction, see [`SimultaneousGenerationMixin.generate`]."""
+        return self.direction(direction).generate(*args, **kwargs)
 
     @can_return_tuple
     def forward(
