@@ -73,6 +73,8 @@ class SinglePathConfig(PreTrainedConfig):
     bos_token_id: int | None = None
     decoder_start_token_id: int = 0
 
+    source_language: str | None = None
+    target_language: str | None = None
     policy: str = "single_path"
     monotonic_attention: str = "infinite_lookback"
     wait_k: int = 3

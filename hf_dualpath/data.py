@@ -1,0 +1,297 @@
+"""Sentence pairs from files or datasets, tokenized once and cut into batches of at most so many tokens."""
+
+import gzip
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
+from datasets import config as datasets_config
+from transformers import PreTrainedTokenizerFast
+
+from .tokenization import load_tokenizers, train_bpe_tokenizer, train_word_tokenizer
+
+
+SPLITS = ("train", "validation", "test")
+LOADERS = {".tsv": "csv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+
+
+class DataError(ValueError):
+    """A user's data is not as it should be; the message says where and what to do."""
+
+
+@dataclass
+class DataArguments:
+    """Where sentence pairs come from and how they are tokenized.
+
+    Each split is either two text files (`train_source`, `train_target`), or one file with both sides (`train_file`: .tsv, .csv,
+    .jsonl or .parquet), or all splits come from one `dataset`. Text files may end in .gz.
+    """
+
+    source_language: str = field(default="source", metadata={"help": "Language of the source side, for instance de."})
+    target_language: str = field(default="target", metadata={"help": "Language of the target side, for instance en."})
+    data_dir: str | None = field(default=None, metadata={"help": "Folder that the file names below are relative to."})
+    train_source: str | None = field(default=None, metadata={"help": "Training text, source side, a sentence a line."})
+    train_target: str | None = field(default=None, metadata={"help": "Training text, target side."})
+    train_file: str | None = field(default=None, metadata={"help": "Training pairs in one .tsv, .csv, .jsonl or .parquet file."})
+    validation_source: str | None = field(default=None, metadata={"help": "Validation text, source side."})
+    validation_target: str | None = field(default=None, metadata={"help": "Validation text, target side."})
+    validation_file: str | None = field(default=None, metadata={"help": "Validation pairs in one file."})
+    test_source: str | None = field(default=None, metadata={"help": "Test text, source side."})
+    test_target: str | None = field(default=None, metadata={"help": "Test text, target side."})
+    test_file: str | None = field(default=None, metadata={"help": "Test pairs in one file."})
+    dataset: str | None = field(
+        default=None, metadata={"help": "Name of a dataset on the Hub, or a folder saved by `datasets`, or `toy`."}
+    )
+    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of that dataset."})
+    source_column: str | None = field(default=None, metadata={"help": "Column of the source; default: its language."})
+    target_column: str | None = field(default=None, metadata={"help": "Column of the target; default: its language."})
+    skip_empty: bool = field(default=False, metadata={"help": "Drop pairs with an empty side instead of refusing them."})
+    max_train_pairs: int | None = field(default=None, metadata={"help": "Use only the first so many training pairs."})
+    max_validation_pairs: int | None = field(default=None, metadata={"help": "Use only the first so many validation pairs."})
+    max_length: int = field(default=256, metadata={"help": "Leave out training pairs with more tokens on a side."})
+    max_length_ratio: float = field(
+        default=4.0, metadata={"help": "Leave out training pairs whose longer side has so many times the tokens."}
+    )
+    tokenizer: str = field(
+        default="bpe", metadata={"help": "`bpe` (joint), `word` (one vocabulary a language), or a folder or Hub id."}
+    )
+    vocab_size: int = field(default=8000, metadata={"help": "Size of the joint BPE vocabulary."})
+    min_frequency: int = field(default=5, metadata={"help": "A word vocabulary holds the words seen so often."})
+    preprocessing_workers: int = field(default=1, metadata={"help": "Processes that tokenize."})
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """Lines of a UTF-8 text file, plain or gzip."""
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(f"There is no file {path}.")
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (gzip.BadGzipFile, EOFError) as error:
+        raise DataError(f"{path} is not a whole gzip file.") from error
+    lines = raw.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    if lines[-1] == b"":
+        lines.pop()
+    decoded = []
+    for number, line in enumerate(lines, 1):
+        try:
+            decoded.append(line.decode("utf-8").strip())
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}, line {number}, is not UTF-8: convert the file.") from error
+    return decoded
+
+
+def read_text_pairs(source: str | Path, target: str | Path) -> Dataset:
+    sides = read_lines(source), read_lines(target)
+    if len(sides[0]) != len(sides[1]):
+        shorter = min(map(len, sides))
+        raise DataError(
+            f"The sides are unequal: {source} has {len(sides[0])} lines and {target} {len(sides[1])}; "
+            f"line {shorter + 1} has no partner."
+        )
+    return Dataset.from_dict({"source": sides[0], "target": sides[1]})
+
+
+def read_table(path: str | Path, source_column: str, target_column: str) -> Dataset:
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(f"There is no file {path}.")
+    suffix = next((suffix for suffix in path.suffixes if suffix in LOADERS), None)
+    if suffix is None:
+        raise DataError(f"{path} is none of {', '.join(LOADERS)}; give plain text as a source and a target file.")
+    options = {"delimiter": "\t", "quoting": 3} if suffix == ".tsv" else {}
+    try:
+        table = load_dataset(LOADERS[suffix], data_files=str(path), split="train", **options)
+    except Exception as error:  # the loaders raise many kinds; all mean that the file is not what its name says
+        raise DataError(f"{path} cannot be read as {suffix[1:]}: {error.__cause__ or error}") from error
+    return select_columns(table, source_column, target_column, str(path))
+
+
+def select_columns(table: Dataset, source_column: str, target_column: str, origin: str) -> Dataset:
+    """Columns `source` and `target`, from two columns or from a `translation` column."""
+    if "translation" in table.column_names and source_column not in table.column_names:
+        pairs = table["translation"]
+        missing = [name for name in (source_column, target_column) if name not in pairs[0]]
+        if missing:
+            raise DataError(f"{origin}: its translations have {', '.join(pairs[0])}, and no {missing[0]}.")
+        return Dataset.from_dict(
+            {"source": [pair[source_column] for pair in pairs], "target": [pair[target_column] for pair in pairs]}
+        )
+    for name in (source_column, target_column):
+        if name not in table.column_names:
+            raise DataError(f"{origin} has columns {', '.join(table.column_names)}, and no column {name!r}.")
+    return Dataset.from_dict({"source": list(table[source_column]), "target": list(table[target_column])})
+
+
+def load_pairs(arguments: DataArguments) -> DatasetDict:
+    """The splits that the arguments name, each with the columns `source` and `target`."""
+    root = Path(arguments.data_dir or ".")
+    columns = arguments.source_column or arguments.source_language, arguments.target_column or arguments.target_language
+    splits = DatasetDict()
+    if arguments.dataset == "toy":
+        from .toy import toy_splits
+
+        return toy_splits()
+    if arguments.dataset is not None:
+        if (Path(arguments.dataset) / "dataset_dict.json").is_file():
+            found = load_from_disk(arguments.dataset)
+        else:
+            found = load_dataset(arguments.dataset, arguments.dataset_config)
+        for split in SPLITS:
+            if split in found:
+                splits[split] = select_columns(found[split], *columns, f"{arguments.dataset}, {split}")
+    for split in SPLITS:
+        source, target, table = (getattr(arguments, f"{split}_{kind}") for kind in ("source", "target", "file"))
+        if bool(source) != bool(target):
+            raise DataError(f"Give both `{split}_source` and `{split}_target`, or `{split}_file`.")
+        if source:
+            splits[split] = read_text_pairs(root / source, root / target)
+        elif table:
+            splits[split] = read_table(root / table, *columns)
+    for split, limit in (("train", arguments.max_train_pairs), ("validation", arguments.max_validation_pairs)):
+        if limit is not None and split in splits:
+            splits[split] = splits[split].select(range(min(limit, len(splits[split]))))
+    for split, pairs in splits.items():
+        splits[split] = without_empty(pairs, split, arguments.skip_empty)
+    return splits
+
+
+def without_empty(pairs: Dataset, split: str, skip: bool) -> Dataset:
+    full = [bool(s and s.strip() and t and t.strip()) for s, t in zip(pairs["source"], pairs["target"])]
+    if all(full):
+        return pairs
+    if not skip:
+        raise DataError(f"Line {full.index(False) + 1} of the {split} data has an empty side: mend it or set `skip_empty`.")
+    return pairs.select([index for index, is_full in enumerate(full) if is_full])
+
+
+# --- tokenizing -------------------------------------------------------------------------------------------------------
+
+
+def make_tokenizers(arguments: DataArguments, train: Dataset | None) -> tuple[PreTrainedTokenizerFast, PreTrainedTokenizerFast]:
+    """Source and target tokenizer: trained on the training pairs, or loaded."""
+    if arguments.tokenizer not in ("bpe", "word"):
+        return load_tokenizers(arguments.tokenizer)
+    if train is None:
+        raise DataError("Training a tokenizer needs training data.")
+    if arguments.tokenizer == "bpe":
+        tokenizer = train_bpe_tokenizer((text for side in ("source", "target") for text in train[side]), arguments.vocab_size)
+        return tokenizer, tokenizer
+    return tuple(train_word_tokenizer(train[side], arguments.min_frequency) for side in ("source", "target"))
+
+
+def tokenize_pairs(
+    pairs: Dataset,
+    source_tokenizer: PreTrainedTokenizerFast,
+    target_tokenizer: PreTrainedTokenizerFast,
+    max_length: int | None = None,
+    max_length_ratio: float | None = None,
+    workers: int = 1,
+) -> Dataset:
+    """Columns `input_ids` and `labels`, cached by content; pairs that are too long or too unequal are left out."""
+
+    def encode(batch):
+        sources = source_tokenizer(batch["source"])["input_ids"]
+        targets = target_tokenizer(batch["target"])["input_ids"]
+        kept = [(s, t) for s, t in zip(sources, targets) if fits(len(s), len(t))]
+        return {"input_ids": [s for s, _ in kept], "labels": [t for _, t in kept]}
+
+    def fits(source: int, target: int) -> bool:
+        long, short = max(source, target), min(source, target)
+        return (max_length is None or long <= max_length) and (max_length_ratio is None or long <= max_length_ratio * short)
+
+    digest = hashlib.sha256(repr((max_length, max_length_ratio)).encode())
+    for tokenizer in (source_tokenizer, target_tokenizer):
+        digest.update(tokenizer.backend_tokenizer.to_str().encode())
+    for side in ("source", "target"):
+        for text in pairs[side]:
+            digest.update(text.encode() + b"\n")
+    cache = Path(datasets_config.HF_DATASETS_CACHE) / "hf_dualpath"
+    cache.mkdir(parents=True, exist_ok=True)
+    return pairs.map(
+        encode,
+        batched=True,
+        remove_columns=pairs.column_names,
+        num_proc=workers if workers > 1 else None,
+        cache_file_name=str(cache / f"{digest.hexdigest()[:32]}.arrow"),
+        load_from_cache_file=True,
+        new_fingerprint=digest.hexdigest()[:16],
+        desc="Tokenizing",
+    )
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+class PairCollator:
+    """Pads sources with the pad token and targets with -100, on the right."""
+
+    def __init__(self, pad_token_id: int):
+        self.pad_token_id = pad_token_id
+
+    def __call__(self, examples: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
+        sources, targets = ([torch.tensor(example[name]) for example in examples] for name in ("input_ids", "labels"))
+        input_ids = torch.nn.utils.rnn.pad_sequence(sources, batch_first=True, padding_value=self.pad_token_id)
+        lengths = torch.tensor([len(source) for source in sources])
+        return {
+            "input_ids": input_ids,
+            "attention_mask": (torch.arange(input_ids.shape[1]) < lengths[:, None]).long(),
+            "labels": torch.nn.utils.rnn.pad_sequence(targets, batch_first=True, padding_value=-100),
+        }
+
+
+class MaxTokenBatchSampler:
+    """Batches of pairs of like length with at most `max_tokens` tokens on the longer side, padding included.
+
+    The order is drawn from the seed and the epoch, and the number of batches is the same in every epoch and a multiple of
+    `multiple_of` (the number of processes): the last ones are filled up with the first.
+    """
+
+    def __init__(self, lengths: np.ndarray, max_tokens: int, seed: int = 0, multiple_of: int = 1, shuffle: bool = True):
+        self.lengths = np.asarray(lengths)
+        if not len(self.lengths):
+            raise DataError("No training pair is left after filtering.")
+        longest = int(self.lengths.max())
+        if longest > max_tokens:
+            raise DataError(f"A pair has {longest} tokens, more than the {max_tokens} of a batch: lower `max_length`.")
+        self.max_tokens, self.seed, self.multiple_of, self.shuffle = max_tokens, seed, multiple_of, shuffle
+        self.epoch = 0
+        self.boundaries = self._cut(np.sort(self.lengths))
+
+    def _cut(self, sorted_lengths: np.ndarray) -> list[int]:
+        """Where the batches start among the pairs sorted by length."""
+        boundaries = [0]
+        for index, length in enumerate(sorted_lengths):
+            if (index + 1 - boundaries[-1]) * length > self.max_tokens:
+                boundaries.append(index)
+        return boundaries
+
+    def set_epoch(self, epoch: int):
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return -(-len(self.boundaries) // self.multiple_of) * self.multiple_of
+
+    def __iter__(self) -> Iterator[list[int]]:
+        random = np.random.default_rng((self.seed, self.epoch))
+        ties = random.random(len(self.lengths)) if self.shuffle else np.arange(len(self.lengths))
+        batches = np.split(np.lexsort((ties, self.lengths)), self.boundaries[1:])
+        if self.shuffle:
+            random.shuffle(batches)
+        for index in range(len(self)):
+            yield batches[index % len(batches)].tolist()
+
+
+def pair_lengths(dataset: Dataset) -> np.ndarray:
+    """Tokens of the longer side of each pair."""
+    columns = (dataset.with_format("arrow")[:][name] for name in ("input_ids", "labels"))
+    import pyarrow.compute as pc
+
+    return np.maximum(*(pc.list_value_length(column).to_numpy() for column in columns))
