@@ -18,3 +18,13 @@ from .modeling_dualpath import (
     SinglePathModel,
 )
 from .monotonic_attention import expected_alignment, expected_attention, hard_path
+
+
+AutoConfig.register("single_path", SinglePathConfig, exist_ok=True)
+AutoConfig.register("dual_path", DualPathConfig, exist_ok=True)
+AutoModel.register(SinglePathConfig, SinglePathModel, exist_ok=True)
+AutoModel.register(DualPathConfig, DualPathForConditionalGeneration, exist_ok=True)
+AutoModelForSeq2SeqLM.register(SinglePathConfig, SinglePathForConditionalGeneration, exist_ok=True)
+AutoModelForSeq2SeqLM.register(DualPathConfig, DualPathForConditionalGeneration, exist_ok=True)
+
+__version__ = "0.1.0"

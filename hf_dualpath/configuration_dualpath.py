@@ -107,7 +107,9 @@ class SinglePathConfig(PreTrainedConfig):
         for side in ("encoder", "decoder"):
             heads = getattr(self, f"{side}_attention_heads")
             if self.d_model % heads:
-                raise ValueError(f"`d_model` ({self.d_model}) must be a multiple of `{side}_attention_heads` ({heads}).")
+                raise ValueError(
+                    f"`d_model` ({self.d_model}) must be a multiple of `{side}_attention_heads` ({heads})."
+                )
         if self.d_model % 2:
             raise ValueError(f"`d_model` ({self.d_model}) must be even: its positions are pairs of sines and cosines.")
         if self.policy != "offline" and not self.causal_encoder:
@@ -122,7 +124,9 @@ class SinglePathConfig(PreTrainedConfig):
         if self.noise_std < 0:
             raise ValueError(f"`noise_std` is a standard deviation, at least 0, not {self.noise_std}.")
         if self.share_encoder_decoder_embeddings and not self.tie_word_embeddings:
-            raise ValueError("`share_encoder_decoder_embeddings=True` ties the output too: set `tie_word_embeddings=True`.")
+            raise ValueError(
+                "`share_encoder_decoder_embeddings=True` ties the output too: set `tie_word_embeddings=True`."
+            )
         if self.share_encoder_decoder_embeddings and self.vocab_size != self.decoder_vocab_size:
             raise ValueError(
                 f"The two sides have vocabularies of {self.vocab_size} and {self.decoder_vocab_size} tokens and cannot share "
@@ -213,7 +217,9 @@ class DualPathConfig(PreTrainedConfig):
         if forward.policy != backward.policy:
             raise ValueError(f"Both directions need one policy, not {forward.policy} and {backward.policy}.")
         if forward.is_adaptive and forward.decoder_attention_heads != backward.decoder_attention_heads:
-            raise ValueError("Heads guide each other in pairs: both directions need the same `decoder_attention_heads`.")
+            raise ValueError(
+                "Heads guide each other in pairs: both directions need the same `decoder_attention_heads`."
+            )
         for name in ("pad_token_id", "eos_token_id"):
             if getattr(forward, name) != getattr(backward, name):
                 raise ValueError(f"Both directions need the same `{name}`.")
@@ -222,5 +228,8 @@ class DualPathConfig(PreTrainedConfig):
         if self.source_language == self.target_language:
             raise ValueError(f"`source_language` and `target_language` are both {self.source_language!r}.")
 
+
+SinglePathConfig.register_for_auto_class()
+DualPathConfig.register_for_auto_class()
 
 __all__ = ["DualPathConfig", "SinglePathConfig"]

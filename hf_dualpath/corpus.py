@@ -4,7 +4,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
@@ -76,9 +75,7 @@ def translate_corpus(
                 source_tokens, word_lengths = encoded[index]
                 tokens = until_end(sequences[row], model.config)
                 path = [len(source_tokens)] * len(tokens) if offline else paths[row][: len(tokens)]
-                results[index] = assemble(
-                    sources[index], source_tokens, word_lengths, tokens, path, target_tokenizer
-                )
+                results[index] = assemble(sources[index], source_tokens, word_lengths, tokens, path, target_tokenizer)
             bar.update(len(indices))
     model.train(training)
     return results, seconds
@@ -123,6 +120,4 @@ def assemble(
         read = sum(first < tokens_read for first in first_tokens)
         write(assembler.push(token))
     write(assembler.finish())
-    return Translation(
-        source, " ".join(words), source_tokens, tokens, path, words, word_path, len(word_lengths)
-    )
+    return Translation(source, " ".join(words), source_tokens, tokens, path, words, word_path, len(word_lengths))

@@ -36,7 +36,9 @@ class DataArguments:
     data_dir: str | None = field(default=None, metadata={"help": "Folder that the file names below are relative to."})
     train_source: str | None = field(default=None, metadata={"help": "Training text, source side, a sentence a line."})
     train_target: str | None = field(default=None, metadata={"help": "Training text, target side."})
-    train_file: str | None = field(default=None, metadata={"help": "Training pairs in one .tsv, .csv, .jsonl or .parquet file."})
+    train_file: str | None = field(
+        default=None, metadata={"help": "Training pairs in one .tsv, .csv, .jsonl or .parquet file."}
+    )
     validation_source: str | None = field(default=None, metadata={"help": "Validation text, source side."})
     validation_target: str | None = field(default=None, metadata={"help": "Validation text, target side."})
     validation_file: str | None = field(default=None, metadata={"help": "Validation pairs in one file."})
@@ -49,9 +51,13 @@ class DataArguments:
     dataset_config: str | None = field(default=None, metadata={"help": "Configuration of that dataset."})
     source_column: str | None = field(default=None, metadata={"help": "Column of the source; default: its language."})
     target_column: str | None = field(default=None, metadata={"help": "Column of the target; default: its language."})
-    skip_empty: bool = field(default=False, metadata={"help": "Drop pairs with an empty side instead of refusing them."})
+    skip_empty: bool = field(
+        default=False, metadata={"help": "Drop pairs with an empty side instead of refusing them."}
+    )
     max_train_pairs: int | None = field(default=None, metadata={"help": "Use only the first so many training pairs."})
-    max_validation_pairs: int | None = field(default=None, metadata={"help": "Use only the first so many validation pairs."})
+    max_validation_pairs: int | None = field(
+        default=None, metadata={"help": "Use only the first so many validation pairs."}
+    )
     max_length: int = field(default=256, metadata={"help": "Leave out training pairs with more tokens on a side."})
     max_length_ratio: float = field(
         default=4.0, metadata={"help": "Leave out training pairs whose longer side has so many times the tokens."}
@@ -133,7 +139,10 @@ def select_columns(table: Dataset, source_column: str, target_column: str, origi
 def load_pairs(arguments: DataArguments) -> DatasetDict:
     """The splits that the arguments name, each with the columns `source` and `target`."""
     root = Path(arguments.data_dir or ".")
-    columns = arguments.source_column or arguments.source_language, arguments.target_column or arguments.target_language
+    columns = (
+        arguments.source_column or arguments.source_language,
+        arguments.target_column or arguments.target_language,
+    )
     splits = DatasetDict()
     if arguments.dataset == "toy":
         from .toy import toy_splits
@@ -168,21 +177,27 @@ def without_empty(pairs: Dataset, split: str, skip: bool) -> Dataset:
     if all(full):
         return pairs
     if not skip:
-        raise DataError(f"Line {full.index(False) + 1} of the {split} data has an empty side: mend it or set `skip_empty`.")
+        raise DataError(
+            f"Line {full.index(False) + 1} of the {split} data has an empty side: mend it or set `skip_empty`."
+        )
     return pairs.select([index for index, is_full in enumerate(full) if is_full])
 
 
 # --- tokenizing -------------------------------------------------------------------------------------------------------
 
 
-def make_tokenizers(arguments: DataArguments, train: Dataset | None) -> tuple[PreTrainedTokenizerFast, PreTrainedTokenizerFast]:
+def make_tokenizers(
+    arguments: DataArguments, train: Dataset | None
+) -> tuple[PreTrainedTokenizerFast, PreTrainedTokenizerFast]:
     """Source and target tokenizer: trained on the training pairs, or loaded."""
     if arguments.tokenizer not in ("bpe", "word"):
         return load_tokenizers(arguments.tokenizer)
     if train is None:
         raise DataError("Training a tokenizer needs training data.")
     if arguments.tokenizer == "bpe":
-        tokenizer = train_bpe_tokenizer((text for side in ("source", "target") for text in train[side]), arguments.vocab_size)
+        tokenizer = train_bpe_tokenizer(
+            (text for side in ("source", "target") for text in train[side]), arguments.vocab_size
+        )
         return tokenizer, tokenizer
     return tuple(train_word_tokenizer(train[side], arguments.min_frequency) for side in ("source", "target"))
 
@@ -205,7 +220,9 @@ def tokenize_pairs(
 
     def fits(source: int, target: int) -> bool:
         long, short = max(source, target), min(source, target)
-        return (max_length is None or long <= max_length) and (max_length_ratio is None or long <= max_length_ratio * short)
+        return (max_length is None or long <= max_length) and (
+            max_length_ratio is None or long <= max_length_ratio * short
+        )
 
     digest = hashlib.sha256(repr((max_length, max_length_ratio)).encode())
     for tokenizer in (source_tokenizer, target_tokenizer):
@@ -254,7 +271,9 @@ class MaxTokenBatchSampler:
     `multiple_of` (the number of processes): the last ones are filled up with the first.
     """
 
-    def __init__(self, lengths: np.ndarray, max_tokens: int, seed: int = 0, multiple_of: int = 1, shuffle: bool = True):
+    def __init__(
+        self, lengths: np.ndarray, max_tokens: int, seed: int = 0, multiple_of: int = 1, shuffle: bool = True
+    ):
         self.lengths = np.asarray(lengths)
         if not len(self.lengths):
             raise DataError("No training pair is left after filtering.")

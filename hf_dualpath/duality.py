@@ -29,7 +29,9 @@ def transpose_path(
     target_mask = _all_real(alpha, batch, rows) if target_mask is None else target_mask
     padded_source, padded_target = ~source_mask[:, None, :, None], ~target_mask[:, None, None, :]
 
-    d = alpha.detach().masked_fill(padded_source.transpose(2, 3), -1).argmax(-1).cummax(-1).values  # batch, head, target
+    d = (
+        alpha.detach().masked_fill(padded_source.transpose(2, 3), -1).argmax(-1).cummax(-1).values
+    )  # batch, head, target
     if not segment:
         gamma = torch.nn.functional.one_hot(d, columns).transpose(2, 3)
         return gamma.to(alpha.dtype).masked_fill(padded_source | padded_target, 0)
@@ -72,7 +74,9 @@ def duality_loss(
     )
 
 
-def _distance(alpha: Tensor, gamma: Tensor, row_mask: Tensor | None, column_mask: Tensor | None, reduction: str) -> Tensor:
+def _distance(
+    alpha: Tensor, gamma: Tensor, row_mask: Tensor | None, column_mask: Tensor | None, reduction: str
+) -> Tensor:
     difference = alpha - gamma
     if row_mask is not None:
         difference = difference * row_mask[:, None, :, None]

@@ -85,9 +85,7 @@ class Decoding:
         self.model = model
         self.encoder, self.decoder = model.model.encoder, model.model.decoder
         self.dials = dials
-        self.encoder_states = torch.empty(
-            batch_size, 0, model.config.d_model, dtype=model.dtype, device=model.device
-        )
+        self.encoder_states = torch.empty(batch_size, 0, model.config.d_model, dtype=model.dtype, device=model.device)
         self.last: Tensor | None = None  # last source position of each sentence, known once the source has ended
         self.written = 0
         self.encoder_cache, self.self_cache, self.cross_cache = DynamicCache(), DynamicCache(), DynamicCache()
@@ -311,7 +309,9 @@ class SimultaneousGenerationMixin(GenerationMixin):
         if self.config.policy == "offline":
             refused = [name for name in Dials.names() if kwargs.get(name) is not None]
             if refused:
-                raise ValueError(f"`{refused[0]}` is a dial of simultaneous decoding; the offline policy reads all first.")
+                raise ValueError(
+                    f"`{refused[0]}` is a dial of simultaneous decoding; the offline policy reads all first."
+                )
             return super().generate(
                 input_ids,
                 attention_mask=attention_mask,

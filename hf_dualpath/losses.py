@@ -67,7 +67,9 @@ def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, label_smoothing
     return _LabelSmoothedCrossEntropy.apply(logits.flatten(0, 1), labels.flatten(), label_smoothing)
 
 
-def latency_loss(alpha: Tensor | tuple[Tensor, ...], source_mask: Tensor, target_mask: Tensor) -> tuple[Tensor, Tensor]:
+def latency_loss(
+    alpha: Tensor | tuple[Tensor, ...], source_mask: Tensor, target_mask: Tensor
+) -> tuple[Tensor, Tensor]:
     """DAL of the expected delays, averaged over the heads of all deciding layers, and the variance over those heads; both
     summed over sentences."""
     alphas = alpha if isinstance(alpha, tuple) else (alpha,)
@@ -184,8 +186,10 @@ def dual_path_loss(
     )
     omega_f = omega_b = torch.zeros_like(forward.total)
     if dual_weight and (forward_duality or backward_duality):
-        if not isinstance(ahead.alpha, Tensor) or not isinstance(back.alpha, Tensor):
-            raise ValueError("Duality needs one path a direction (policy single_path); for others set `dual_weight=0`.")
+        if not isinstance(ahead.selection_probability, Tensor):
+            raise ValueError(
+                "Duality needs one learned path a direction (policy single_path); else set `dual_weight=0`."
+            )
         omega_f, omega_b = duality_loss(ahead.alpha, back.alpha, source_mask, target_mask, duality_reduction, segment)
     duality = omega_f * forward_duality + omega_b * backward_duality
     return DualPathLoss(

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import GenerationConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
@@ -137,7 +137,11 @@ class SinglePathSelfAttention(nn.Module):
         self.out_proj = nn.Linear(config.d_model, config.d_model)
 
     def forward(
-        self, hidden_states: Tensor, attention_mask: Tensor | None = None, past_key_values: Cache | None = None, **kwargs
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs,
     ) -> tuple[Tensor, Tensor | None]:
         query = split_heads(self.q_proj(hidden_states), self.head_dim)
         key = split_heads(self.k_proj(hidden_states), self.head_dim)
@@ -348,7 +352,8 @@ class SinglePathEncoder(SinglePathPreTrainedModel):
         self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         heads, ffn_dim = config.encoder_attention_heads, config.encoder_ffn_dim
         self.layers = nn.ModuleList(
-            SinglePathEncoderLayer(config, heads, ffn_dim, config.causal_encoder, i) for i in range(config.encoder_layers)
+            SinglePathEncoderLayer(config, heads, ffn_dim, config.causal_encoder, i)
+            for i in range(config.encoder_layers)
         )
         self.gradient_checkpointing = False
         self.post_init()
@@ -530,6 +535,17 @@ class SinglePathModel(SinglePathPreTrainedModel):
         )
 
 
+def default_generation_config(config: SinglePathConfig) -> GenerationConfig:
+    """As long as the model can go; not marked as derived from the configuration, so that what users set in it is kept."""
+    return GenerationConfig(
+        max_length=config.max_position_embeddings,
+        pad_token_id=config.pad_token_id,
+        eos_token_id=config.eos_token_id,
+        bos_token_id=config.bos_token_id,
+        decoder_start_token_id=config.decoder_start_token_id,
+    )
+
+
 def _hub_arguments(kwargs: dict) -> dict:
     names = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
     return {name: kwargs[name] for name in names if name in kwargs}
@@ -544,13 +560,19 @@ class CheckedLoadingMixin:
         if "config" not in kwargs:
             found = cls.config_class.get_config_dict(path, **_hub_arguments(kwargs))[0].get("model_type")
             if found == "dual_path" and cls.config_class.model_type == "single_path":
-                raise ValueError(f"{path} holds two directions: choose one with `direction=`, or load it with AutoModelForSeq2SeqLM.")
+                raise ValueError(
+                    f"{path} holds two directions: choose one with `direction=`, or load it with AutoModelForSeq2SeqLM."
+                )
             if found != cls.config_class.model_type:
                 raise ValueError(f"{path} is a checkpoint of type {found!r}, not {cls.config_class.model_type!r}.")
         try:
-            model, info = super().from_pretrained(path, *args, output_loading_info=True, use_safetensors=True, **kwargs)
+            model, info = super().from_pretrained(
+                path, *args, output_loading_info=True, use_safetensors=True, **kwargs
+            )
         except SafetensorError as error:
-            raise OSError(f"The weights in {path} are damaged or cut short ({error}): download or save them again.") from error
+            raise OSError(
+                f"The weights in {path} are damaged or cut short ({error}): download or save them again."
+            ) from error
         missing = sorted(info["missing_keys"])
         if missing:
             raise ValueError(f"{path} lacks {len(missing)} weights of {cls.__name__}, the first is {missing[0]}.")
@@ -571,7 +593,7 @@ class SinglePathForConditionalGeneration(CheckedLoadingMixin, SinglePathPreTrain
         bias = torch.zeros(1, config.decoder_vocab_size) if config.final_logits_bias else None
         self.register_buffer("final_logits_bias", bias)
         self.lm_head = nn.Linear(config.d_model, config.decoder_vocab_size, bias=False)
-        self.generation_config.max_length = config.max_position_embeddings
+        self.generation_config = default_generation_config(config)
         self.post_init()
 
     @classmethod
@@ -626,7 +648,9 @@ class SinglePathForConditionalGeneration(CheckedLoadingMixin, SinglePathPreTrain
 
     def resize_token_embeddings(self, new_num_tokens: int | None = None, *args, **kwargs) -> nn.Embedding:
         if not self.config.share_encoder_decoder_embeddings:
-            raise ValueError("`resize_token_embeddings` needs a joint vocabulary (`share_encoder_decoder_embeddings`).")
+            raise ValueError(
+                "`resize_token_embeddings` needs a joint vocabulary (`share_encoder_decoder_embeddings`)."
+            )
         embeddings = super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
         self.config.decoder_vocab_size = embeddings.num_embeddings
         if self.final_logits_bias is not None:
@@ -653,7 +677,7 @@ class DualPathForConditionalGeneration(CheckedLoadingMixin, PreTrainedModel, Sim
         self.backward_model = SinglePathForConditionalGeneration(config.backward_config)
         if config.share_embeddings:
             self._tied_weights_keys = {"backward_model.model.shared.weight": "forward_model.model.shared.weight"}
-        self.generation_config.max_length = self.forward_model.generation_config.max_length
+        self.generation_config = default_generation_config(config.forward_config)
         self.post_init()
 
     def _init_weights(self, module: nn.Module):

@@ -7,7 +7,17 @@ therefore final without waiting for its successor. Punctuation is split off but 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 
@@ -17,7 +27,9 @@ BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 SOURCE_FOLDER, TARGET_FOLDER = "source_tokenizer", "target_tokenizer"
 
 
-def train_bpe_tokenizer(texts: Iterable[str], vocab_size: int = 8000, show_progress: bool = True) -> PreTrainedTokenizerFast:
+def train_bpe_tokenizer(
+    texts: Iterable[str], vocab_size: int = 8000, show_progress: bool = True
+) -> PreTrainedTokenizerFast:
     """A BPE over both languages. Characters never seen in training are spelt in bytes, so that nothing is unknown."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Sequence(
@@ -103,7 +115,9 @@ def save_tokenizers(folder: str | Path, source: PreTrainedTokenizerFast, target:
 def load_tokenizers(path: str | Path, **kwargs) -> tuple[PreTrainedTokenizerFast, PreTrainedTokenizerFast]:
     """Source and target tokenizer of a checkpoint's forward direction; the same object where they are joint."""
     if (Path(path) / SOURCE_FOLDER).is_dir():
-        return tuple(AutoTokenizer.from_pretrained(path, subfolder=name, **kwargs) for name in (SOURCE_FOLDER, TARGET_FOLDER))
+        return tuple(
+            AutoTokenizer.from_pretrained(path, subfolder=name, **kwargs) for name in (SOURCE_FOLDER, TARGET_FOLDER)
+        )
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, **kwargs)
     except (OSError, ValueError) as error:

@@ -133,7 +133,9 @@ class DualPathTrainer(Trainer):
                 count += batch["attention_mask"].sum().cpu()
         return self.accelerator.reduce(count.to(device), reduction="sum")
 
-    def compute_loss(self, model, inputs, return_outputs: bool = False, num_items_in_batch: torch.Tensor | None = None):
+    def compute_loss(
+        self, model, inputs, return_outputs: bool = False, num_items_in_batch: torch.Tensor | None = None
+    ):
         loss, outputs = self.loss_parts(model, inputs)
         total = loss.total / (loss.target_tokens if num_items_in_batch is None else num_items_in_batch)
         if not torch.isfinite(total):
@@ -163,7 +165,9 @@ class DualPathTrainer(Trainer):
                 labels,
                 latency_weight=args.latency_weight if adaptive else 0.0,
                 backward_latency_weight=args.backward_latency_weight if adaptive else 0.0,
-                dual_weight=args.dual_weight if isinstance(outputs.forward_output.alpha, torch.Tensor) and adaptive else 0.0,
+                dual_weight=args.dual_weight
+                if isinstance(outputs.forward_output.alpha, torch.Tensor) and adaptive
+                else 0.0,
                 label_smoothing=args.label_smoothing_factor,
                 duality_reduction=args.duality_reduction,
                 variance_weight=args.variance_weight if adaptive else 0.0,
@@ -228,7 +232,9 @@ class DualPathTrainer(Trainer):
             ]
             everything = sorted(gather_object(local)) if self.args.world_size > 1 else local
             references = [pairs[index][target] for index, _, _ in everything]
-            metrics[f"{metric_key_prefix}_{name}_bleu"] = corpus_bleu([text for _, text, _ in everything], [references]).score
+            metrics[f"{metric_key_prefix}_{name}_bleu"] = corpus_bleu(
+                [text for _, text, _ in everything], [references]
+            ).score
             metrics[f"{metric_key_prefix}_{name}_al"] = sum(al for _, _, al in everything) / len(everything)
         metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - began
         self._sums_since += time.perf_counter() - began

@@ -55,7 +55,9 @@ class ModelArguments:
     energy_bias: float | None = field(default=None, metadata={"help": "Initial value of a learned bias on them."})
     monotonic_attention: str = field(default="infinite_lookback", metadata={"help": "Or hard_aligned."})
     wait_k: int = field(default=3, metadata={"help": "k of the wait-k policy."})
-    causal_encoder: bool | None = field(default=None, metadata={"help": "For offline: a causal encoder as the others."})
+    causal_encoder: bool | None = field(
+        default=None, metadata={"help": "For offline: a causal encoder as the others."}
+    )
 
     def __post_init__(self):
         if self.system not in SYSTEMS:
@@ -93,7 +95,9 @@ def read_recipe(recipe: str | Path) -> dict:
     for name, value in settings.items():
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
-            raise ValueError(f"{path} sets `{name}`, which does not exist{f'; did you mean `{close[0]}`?' if close else '.'}")
+            raise ValueError(
+                f"{path} sets `{name}`, which does not exist{f'; did you mean `{close[0]}`?' if close else '.'}"
+            )
         if isinstance(value, str) and "float" in str(known[name].type):
             settings[name] = float(value)  # YAML reads 1e-3 as a string
     return settings
@@ -106,7 +110,9 @@ def find_recipe(recipe: str | Path) -> Path:
     raise FileNotFoundError(f"There is no recipe {recipe}: give a YAML file, or the name of one in scripts/recipes.")
 
 
-def build_model(arguments: ModelArguments, data: DataArguments, tokenizers) -> DualPathForConditionalGeneration | SinglePathForConditionalGeneration:
+def build_model(
+    arguments: ModelArguments, data: DataArguments, tokenizers
+) -> DualPathForConditionalGeneration | SinglePathForConditionalGeneration:
     """A fresh model, started from `init_from` where that is given."""
     source, target = tokenizers
     joint = source is target
@@ -166,12 +172,16 @@ def start_from(model, checkpoint: str | Path) -> tuple[int, int]:
         weights = {f"forward_model.{name}": tensor for name, tensor in weights.items()}
     fitting = {name: tensor for name, tensor in weights.items() if name in names and tensor.shape == names[name].shape}
     if not fitting:
-        raise ValueError(f"`init_from`: no weight of {checkpoint} fits this model; are its sizes and vocabulary the same?")
+        raise ValueError(
+            f"`init_from`: no weight of {checkpoint} fits this model; are its sizes and vocabulary the same?"
+        )
     model.load_state_dict(fitting, strict=False)
     model.tie_weights()
     expected = [name for name, _ in model.named_parameters()]
     fresh = [name for name in expected if name not in fitting]
-    logger.warning(f"Started {len(expected) - len(fresh)} of {len(expected)} weights from {checkpoint}; fresh: {fresh or 'none'}")
+    logger.warning(
+        f"Started {len(expected) - len(fresh)} of {len(expected)} weights from {checkpoint}; fresh: {fresh or 'none'}"
+    )
     return len(expected) - len(fresh), len(expected)
 
 
@@ -183,7 +193,9 @@ def train(recipe: str | Path | None, overrides: list[str]) -> DualPathTrainer:
     with arguments.main_process_first(desc="preparing the data"):
         pairs = load_pairs(data_arguments)
         if "train" not in pairs:
-            raise ValueError("There is no training data: set `train_source` and `train_target`, `train_file` or `dataset`.")
+            raise ValueError(
+                "There is no training data: set `train_source` and `train_target`, `train_file` or `dataset`."
+            )
         start = resume or (model_arguments.init_from if data_arguments.tokenizer == "bpe" else None)
         if start is not None and (Path(start) / "tokenizer.json").is_file():
             tokenizers = load_tokenizers(start)

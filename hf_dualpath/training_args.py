@@ -24,7 +24,9 @@ class DualPathTrainingArguments(TrainingArguments):
     )
     dual_weight: float = field(default=1.0, metadata={"help": "lambda_dual: weight of the duality loss."})
     variance_weight: float = field(default=0.0, metadata={"help": "Weight of MMA's variance over heads."})
-    duality_reduction: str = field(default="batch", metadata={"help": "`batch` (one norm) or `sentence` (a sum of norms)."})
+    duality_reduction: str = field(
+        default="batch", metadata={"help": "`batch` (one norm) or `sentence` (a sum of norms)."}
+    )
     segment: bool = field(default=True, metadata={"help": "False: the ablation without the segment step."})
     forward_duality: bool = field(default=True, metadata={"help": "False: the ablation without Omega_F."})
     backward_duality: bool = field(default=True, metadata={"help": "False: the ablation without Omega_B."})
@@ -43,7 +45,9 @@ class DualPathTrainingArguments(TrainingArguments):
     adam_beta2: float = field(default=0.98, metadata={"help": "Adam's second beta."})
     weight_decay: float = field(default=1e-4, metadata={"help": "Weight decay."})
     max_grad_norm: float = field(default=0.0, metadata={"help": "Clip gradients at this norm; 0 for no clipping."})
-    report_to: None | str | list[str] = field(default="none", metadata={"help": "Where to log: tensorboard, wandb, none."})
+    report_to: None | str | list[str] = field(
+        default="none", metadata={"help": "Where to log: tensorboard, wandb, none."}
+    )
 
     def __post_init__(self):
         super().__post_init__()

@@ -49,7 +49,10 @@ def alternate(rounds: int, *functions: Callable[[], object]) -> list[float]:
 
 def report(name: str, ratio: float, bar: float, at_least: bool):
     holds = ratio >= bar if at_least else ratio <= bar
-    print(f"{'ok  ' if holds else 'MISS'}  {name:<62} {ratio:6.2f}  ({'at least' if at_least else 'at most'} {bar})", flush=True)
+    print(
+        f"{'ok  ' if holds else 'MISS'}  {name:<62} {ratio:6.2f}  ({'at least' if at_least else 'at most'} {bar})",
+        flush=True,
+    )
 
 
 def cumulative_product_alignment(p: torch.Tensor) -> torch.Tensor:

@@ -71,7 +71,8 @@ def convert_direction(
     fairseq keeps the selection projections in `q_proj`/`k_proj` of the attention. Where it has no separate soft ones (or
     never uses them: wait-k), the same matrices serve both purposes.
     """
-    result = {"model.shared.weight": state[f"{prefix}encoder.embed_tokens.weight"]}
+    table = "encoder.embed_tokens.weight"
+    result = {"model.shared.weight": state[prefix + table if prefix + table in state else table]}
     for side in ("encoder", "decoder"):
         for name, tensor in state.items():
             if not name.startswith(f"{prefix}{side}.layers."):
@@ -98,6 +99,13 @@ def convert_direction(
 
 def convert(state: dict[str, torch.Tensor], settings: dict):
     """A model of ours, in the precision of `state`."""
+    tables = [
+        tensor for name, tensor in state.items() if name.endswith(("embed_tokens.weight", "output_projection.weight"))
+    ]
+    if any(not torch.equal(table, tables[0]) for table in tables[1:]):
+        raise SystemExit(
+            "Only models with one embedding table for everything (--share-all-embeddings) can be converted."
+        )
     config = direction_config(settings)
     if any(name.startswith("back_encoder.") for name in state):
         model = DualPathForConditionalGeneration(DualPathConfig(forward_config=config))

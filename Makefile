@@ -1,0 +1,39 @@
+# Everything happens in .venv; each stamp file says that an installation is up to date.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: quickstart test test-slow quality style clean
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit("hf_dualpath needs Python 3.10 or newer; set PYTHON=") if sys.version_info < (3, 10) else None'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+$(VENV)/.installed-test: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
+	touch $@ $(VENV)/.installed
+
+quickstart: $(VENV)/.installed ## set up and stream a translation
+	HF_HUB_OFFLINE=1 $(BIN)/python scripts/quickstart.py
+
+test: $(VENV)/.installed-test ## set up and pass the tests
+	$(BIN)/python -m pytest -q -n 2
+
+test-slow: $(VENV)/.installed-test ## the tests that train
+	$(BIN)/python -m pytest -q -m slow
+
+quality: $(VENV)/.installed-test ## check style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+style: $(VENV)/.installed-test ## mend style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

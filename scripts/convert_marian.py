@@ -1,0 +1,135 @@
+"""Start a dual-path model from two pretrained Marian translators, one for each direction.
+
+    python scripts/convert_marian.py Helsinki-NLP/opus-mt-de-en Helsinki-NLP/opus-mt-en-de --output DIR \
+        --source-language de --target-language en
+
+FORWARD and BACKWARD are folders or Hub ids. With `--policy offline` the result translates exactly as they do; with the
+other policies it is a warm start: the encoder becomes causal and the path is fresh, so train it (`init_from: DIR`).
+
+What one direction reads the other must write. Two Marian models have vocabularies of their own, so the backward model's
+embeddings are carried over to the forward model's vocabulary by the tokens' text; what has no counterpart starts at the mean.
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+from transformers import AutoTokenizer, GenerationConfig, MarianConfig, MarianMTModel
+
+from hf_dualpath import DualPathConfig, DualPathForConditionalGeneration, SinglePathConfig
+from hf_dualpath.configuration_dualpath import POLICIES
+
+
+SHARED_FIELDS = (
+    "vocab_size",
+    "decoder_vocab_size",
+    "max_position_embeddings",
+    "d_model",
+    "encoder_layers",
+    "encoder_ffn_dim",
+    "encoder_attention_heads",
+    "decoder_layers",
+    "decoder_ffn_dim",
+    "decoder_attention_heads",
+    "activation_function",
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "scale_embedding",
+    "share_encoder_decoder_embeddings",
+    "tie_word_embeddings",
+    "pad_token_id",
+    "eos_token_id",
+    "bos_token_id",
+    "decoder_start_token_id",
+)
+
+
+def convert_config(marian: MarianConfig, policy: str) -> SinglePathConfig:
+    fields = {name: getattr(marian, name) for name in SHARED_FIELDS}
+    return SinglePathConfig(**fields, policy=policy, final_logits_bias=True)
+
+
+def convert_weights(marian: MarianMTModel) -> dict[str, torch.Tensor]:
+    """Marian's names are ours; only its table of positions is not kept."""
+    return {name: tensor for name, tensor in marian.state_dict().items() if "embed_positions" not in name}
+
+
+def carry_over(model: MarianMTModel, theirs: dict[str, int], ours: dict[str, int]) -> int:
+    """Re-orders the rows of everything that is indexed by tokens; returns how many tokens had a counterpart."""
+    size = max(ours.values()) + 1
+    found = [(ours[token], theirs[token]) for token in ours if token in theirs]
+    to, source = (torch.tensor(column) for column in zip(*found))
+    for name, tensor in model.state_dict().items():
+        if name.endswith(("shared.weight", "embed_tokens.weight", "lm_head.weight")):
+            rows = tensor.mean(0, keepdim=True).repeat(size, 1)
+            rows[to] = tensor[source]
+            model.get_submodule(name.rpartition(".")[0]).weight = torch.nn.Parameter(rows)
+        elif name == "final_logits_bias":
+            bias = tensor.mean().repeat(1, size)
+            bias[0, to] = tensor[0, source]
+            model.final_logits_bias = bias
+    model.config.vocab_size = model.config.decoder_vocab_size = size
+    return len(found)
+
+
+def convert(
+    forward: MarianMTModel, backward: MarianMTModel, policy: str, source_language: str, target_language: str
+) -> DualPathForConditionalGeneration:
+    config = DualPathConfig(
+        forward_config=convert_config(forward.config, policy),
+        backward_config=convert_config(backward.config, policy),
+        source_language=source_language,
+        target_language=target_language,
+        share_embeddings=False,
+    )
+    model = DualPathForConditionalGeneration(config)
+    for direction, marian in ((model.forward_model, forward), (model.backward_model, backward)):
+        missing, unexpected = direction.load_state_dict(convert_weights(marian), strict=False)
+        missing = [name for name in missing if ".policy." not in name]
+        if missing or unexpected:
+            raise SystemExit(f"The weights do not fit: missing {missing}, unexpected {unexpected}.")
+        direction.tie_weights()
+    settings = forward.generation_config.to_dict()
+    if policy != "offline":
+        settings |= {"num_beams": 1, "early_stopping": False, "length_penalty": None}
+    model.generation_config = GenerationConfig.from_dict(settings)
+    return model
+
+
+def load_tokenizer(path: str):
+    try:
+        return AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError, ImportError):
+        return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("forward", help="Marian checkpoint of the forward direction")
+    parser.add_argument("backward", help="Marian checkpoint of the backward direction")
+    parser.add_argument("--output", type=Path, required=True, help="folder of the new checkpoint")
+    parser.add_argument("--policy", choices=POLICIES, default="single_path", help="policy of the new model")
+    parser.add_argument("--source-language", default="source", help="for instance de")
+    parser.add_argument("--target-language", default="target", help="for instance en")
+    arguments = parser.parse_args()
+    forward, backward = (MarianMTModel.from_pretrained(path) for path in (arguments.forward, arguments.backward))
+    tokenizers = [load_tokenizer(path) for path in (arguments.forward, arguments.backward)]
+    if all(tokenizers):
+        ours, theirs = (tokenizer.get_vocab() for tokenizer in tokenizers)
+        if ours != theirs:
+            count = carry_over(backward, theirs, ours)
+            print(
+                f"{count} of {len(ours)} tokens of the backward model were carried over to the forward model's vocabulary."
+            )
+    model = convert(forward, backward, arguments.policy, arguments.source_language, arguments.target_language)
+    model.save_pretrained(arguments.output)
+    if tokenizers[0] is None:
+        print(f"{arguments.forward} has no tokenizer: the new checkpoint has none either.")
+    else:
+        tokenizers[0].save_pretrained(arguments.output)
+    print(f"Wrote {arguments.output}.")
+
+
+if __name__ == "__main__":
+    main()

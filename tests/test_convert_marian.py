@@ -1,0 +1,103 @@
+import subprocess
+import sys
+
+import pytest
+import torch
+from conftest import ROOT, random_batch
+from convert_marian import carry_over, convert
+from transformers import MarianConfig, MarianMTModel
+
+from hf_dualpath import DualPathForConditionalGeneration
+
+
+def tiny_marian(**overrides) -> MarianMTModel:
+    settings = {
+        "vocab_size": 40,
+        "d_model": 32,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_ffn_dim": 48,
+        "decoder_ffn_dim": 48,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "activation_function": "swish",
+        "scale_embedding": True,
+        "max_position_embeddings": 64,
+        "pad_token_id": 39,
+        "decoder_start_token_id": 39,
+        "eos_token_id": 1,
+        "forced_eos_token_id": 1,
+    }
+    model = MarianMTModel(MarianConfig(**(settings | overrides))).eval()
+    model.generation_config.max_length = 20
+    for parameter in model.parameters():  # untrained models repeat one token; make the logits differ
+        torch.nn.init.normal_(parameter, std=0.3) if parameter.requires_grad else None
+    model.final_logits_bias.normal_()
+    model.tie_weights()
+    return model
+
+
+VARIANTS = {
+    "tied": {},
+    "two tables": {"share_encoder_decoder_embeddings": False},
+    "untied": {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
+    "two vocabularies": {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 48},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_offline_policy_is_marian(variant, tmp_path):
+    overrides = VARIANTS[variant]
+    mirrored = dict(overrides)
+    if "decoder_vocab_size" in overrides:
+        mirrored |= {"vocab_size": 48, "decoder_vocab_size": 40}
+    marians = tiny_marian(**overrides), tiny_marian(**mirrored)
+    dual = convert(*marians, "offline", "de", "en").eval()
+    dual.save_pretrained(tmp_path)
+    dual = DualPathForConditionalGeneration.from_pretrained(tmp_path)
+    for marian, direction in zip(marians, ("de-en", "en-de")):
+        ours = dual.direction(direction)
+        x, mask = random_batch([9, 5, 7], vocabulary=39, pad=39)
+        y, _ = random_batch([6, 8, 3], vocabulary=39, pad=39)
+        with torch.no_grad():
+            expected = marian(input_ids=x, attention_mask=mask, decoder_input_ids=y).logits
+            logits = ours(x, mask, y).logits
+        torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
+        for options in ({}, {"num_beams": 3}, {"num_beams": 2, "do_sample": False, "length_penalty": 0.5}):
+            assert torch.equal(
+                dual.generate(x, mask, direction=direction, **options),
+                marian.generate(input_ids=x, attention_mask=mask, **options),
+            )
+
+
+def test_warm_start_of_a_dual_path_model():
+    dual = convert(tiny_marian(), tiny_marian(), "single_path", "de", "en")
+    assert dual.config.forward_config.causal_encoder and not dual.config.share_embeddings
+    x, mask = random_batch([9, 5], vocabulary=39, pad=39)
+    output = dual.eval().generate(x, mask, return_dict_in_generate=True)
+    assert (output.path[:, 0] > 0).all()
+
+
+def test_tokens_are_carried_over_by_their_text():
+    model = tiny_marian()
+    old = model.model.shared.weight.clone()
+    theirs = {f"t{i}": i for i in range(40)}
+    ours = {f"t{i}": 38 - i for i in range(39)} | {"new": 39}
+    assert carry_over(model, theirs, ours) == 39
+    assert torch.equal(model.model.shared.weight[38 - 7], old[7])
+    torch.testing.assert_close(model.model.shared.weight[39], old.mean(0))
+
+
+def test_command(tmp_path):
+    for name in ("forward", "backward"):
+        tiny_marian().save_pretrained(tmp_path / name)
+    command = [
+        sys.executable,
+        str(ROOT / "scripts/convert_marian.py"),
+        str(tmp_path / "forward"),
+        str(tmp_path / "backward"),
+    ]
+    command += ["--output", str(tmp_path / "dual"), "--source-language", "de", "--target-language", "en"]
+    subprocess.run(command, check=True, capture_output=True)
+    dual = DualPathForConditionalGeneration.from_pretrained(tmp_path / "dual")
+    assert dual.config.forward_config.policy == "single_path" and dual.config.forward_direction == "de-en"
