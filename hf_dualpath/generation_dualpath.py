@@ -7,7 +7,7 @@ once, each target token the decoder once, and a READ costs one row of selection 
 """
 
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, fields
 
 import torch
@@ -208,8 +208,9 @@ def end_tokens_of(config: GenerationConfig) -> list[int]:
 class TokenStream:
     """Translation of a source that is still arriving, token by token.
 
-    `push` and `finish` return the actions that became possible, in order: `None` for a READ, or the token written and the
-    number of source tokens read before it. The same source gives the same actions however it is cut into pushes.
+    `push` and `finish` yield the actions that become possible, in order and as they are decided: `None` for a READ, or the
+    token written and the number of source tokens read before it. The same source gives the same actions however it is cut
+    into pushes.
     """
 
     def __init__(self, model, generation_config: GenerationConfig, logits_processor: LogitsProcessorList):
@@ -221,48 +222,57 @@ class TokenStream:
         self.pending: deque[int] = deque()
         self.source_finished = False
         self.done = False
-        self._actions = self._act()
+        self._step = self.decoding.write(self.ids)
         self._wants_source = False
 
-    def push(self, tokens: Iterable[int]) -> list[tuple[int, int] | None]:
+    def push(self, tokens: Iterable[int]) -> Iterator[tuple[int, int] | None]:
         """More of the source."""
         self.pending.extend(tokens)
-        return self._advance()
+        return self._actions()
 
-    def finish(self) -> list[tuple[int, int] | None]:
+    def finish(self) -> Iterator[tuple[int, int] | None]:
         """The source is complete; its end-of-sentence token was the last one pushed."""
         self.source_finished = True
-        return self._advance()
+        return self._actions()
 
-    def _act(self) -> Generator[tuple[int, int] | None, None, None]:
-        """Yields None where the policy wants to READ, and each token as it is written."""
-        end_tokens = end_tokens_of(self.config)
+    def _actions(self) -> Iterator[tuple[int, int] | None]:
         while not self.done:
-            logits = yield from self.decoding.write(self.ids[:, -1:])
-            token, _ = next_tokens(logits, self.ids, self.logits_processor)
-            self.ids = torch.cat([self.ids, token[:, None]], 1)
-            read = int(self.decoding.head_stops().max()) + 1
-            self.done = int(token) in end_tokens or bool(too_long(self.config, self.decoding.written, read))
-            yield int(token), read
-
-    @torch.inference_mode()
-    def _advance(self) -> list[tuple[int, int] | None]:
-        actions = []
-        while not self.done:
-            if self._wants_source and self.pending:
-                self.decoding.read(self.pending.popleft())
-                actions.append(None)
-            elif self._wants_source and not self.source_finished:
-                return actions
+            if self._wants_source:
+                if self.pending:
+                    self._read(self.pending.popleft())
+                    yield None
+                elif not self.source_finished:
+                    return
             if self.source_finished and not self.pending and self.decoding.last is None:
                 self.decoding.end_source(torch.tensor([self.decoding.available - 1], device=self.model.device))
-            action = next(self._actions)
-            self._wants_source = action is None
-            if action is not None:
-                actions.append(action)
-        actions.extend(None for _ in self.pending)  # after the end of the translation the rest is read in silence
-        self.pending.clear()
-        return actions
+            written = self._try_to_write()
+            self._wants_source = written is None
+            if written is not None:
+                yield written
+        while self.pending:  # after the end of the translation the rest is read in silence
+            self.pending.popleft()
+            yield None
+
+    @torch.inference_mode()
+    def _read(self, token: int):
+        self.decoding.read(token)
+
+    @torch.inference_mode()
+    def _try_to_write(self) -> tuple[int, int] | None:
+        """The next token with its g, or None where the policy wants to READ first."""
+        try:
+            next(self._step)
+            return None
+        except StopIteration as step:
+            logits = step.value
+        token, _ = next_tokens(logits, self.ids, self.logits_processor)
+        self.ids = torch.cat([self.ids, token[:, None]], 1)
+        read = int(self.decoding.head_stops().max()) + 1
+        self.done = int(token) in end_tokens_of(self.config) or bool(
+            too_long(self.config, self.decoding.written, read)
+        )
+        self._step = self.decoding.write(self.ids[:, -1:])
+        return int(token), read
 
 
 UNSUPPORTED = {
