@@ -12,12 +12,11 @@ from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear, scaled_dot_product_attention
 from transformers import GenerationConfig, GenerationMixin
-from transformers.cache_utils import DynamicCache
 from transformers.generation import GenerateEncoderDecoderOutput, LogitsProcessorList
 from transformers.generation.streamers import BaseStreamer
 
-from .monotonic_attention import Path
 
 
 NOWHERE = torch.iinfo(torch.long).max  # a head that has not stopped yet
@@ -76,6 +75,67 @@ class SimultaneousOutput(GenerateEncoderDecoderOutput):
     head_stops: Tensor | None = None
 
 
+class TokenLayer:
+    """A layer that gets its tokens one at a time, and remembers their keys and values.
+
+    It computes what the layer's modules do, with fewer and larger operations: for one token the time goes into calls.
+    """
+
+    def __init__(self, layer):
+        attention = layer.self_attn
+        projections = attention.q_proj, attention.k_proj, attention.v_proj
+        self.weight = torch.cat([projection.weight for projection in projections])
+        self.bias = torch.cat([projection.bias for projection in projections])
+        self.head_dim = attention.head_dim
+        self.out_proj, self.norm = attention.out_proj, layer.self_attn_layer_norm
+        self.feed_forward = layer.feed_forward
+        self.memory: Tensor | None = None  # batch, key and value, head, token, dim
+
+    def attend_to_self(self, hidden_states: Tensor) -> Tensor:
+        projected = linear(hidden_states, self.weight, self.bias)
+        query, new = projected.view(len(projected), 3, -1, 1, self.head_dim).tensor_split((1,), 1)
+        self.memory = new if self.memory is None else torch.cat([self.memory, new], 3)
+        output = scaled_dot_product_attention(query[:, 0], self.memory[:, 0], self.memory[:, 1])
+        return self.norm(hidden_states + self.out_proj(output.view(hidden_states.shape)))
+
+
+class TokenDecoderLayer(TokenLayer):
+    """The same with attention over the source, whose keys and values are added as it is read."""
+
+    def __init__(self, layer):
+        super().__init__(layer)
+        attention = layer.encoder_attn
+        projections = (attention.k_proj, attention.v_proj) if attention.is_soft else (attention.v_proj,)
+        self.source_weight = torch.cat([projection.weight for projection in projections])
+        self.source_bias = torch.cat([projection.bias for projection in projections])
+        self.attention, self.source_norm = attention, layer.encoder_attn_layer_norm
+        self.source_memory: Tensor | None = None  # batch, key and value, head, source, dim
+        self.policy = layer.policy
+        self.policy_memory: Tensor | None = None  # batch, head, source, dim
+        self.stop: Tensor | None = None  # batch, head, 1
+
+    def attend_to_source(self, hidden_states: Tensor, encoder_states: Tensor, visible: Tensor) -> Tensor:
+        known = 0 if self.source_memory is None else self.source_memory.shape[3]
+        if known < encoder_states.shape[1]:
+            new = linear(encoder_states[:, known:], self.source_weight, self.source_bias)
+            new = new.unflatten(-1, (1 + self.attention.is_soft, -1, self.head_dim)).permute(0, 2, 3, 1, 4)
+            self.source_memory = new if self.source_memory is None else torch.cat([self.source_memory, new], 3)
+        value = self.source_memory[:, -1]
+        if self.attention.is_soft:
+            query = self.attention.q_proj(hidden_states).view(len(hidden_states), -1, 1, self.head_dim)
+            output = scaled_dot_product_attention(query, self.source_memory[:, 0], value, visible)
+        else:
+            output = visible.to(value.dtype) @ value
+        return self.source_norm(hidden_states + self.attention.out_proj(output.view(hidden_states.shape)))
+
+    def policy_keys(self, encoder_states: Tensor) -> Tensor:
+        known = 0 if self.policy_memory is None else self.policy_memory.shape[2]
+        if known < encoder_states.shape[1]:
+            new = self.policy.key(encoder_states[:, known:])
+            self.policy_memory = new if known == 0 else torch.cat([self.policy_memory, new], 2)
+        return self.policy_memory
+
+
 class Decoding:
     """The state of a running translation of one batch, and the step that advances it."""
 
@@ -83,22 +143,23 @@ class Decoding:
         if dials.wait_k is not None and model.config.policy != "wait_k":
             raise ValueError(f"`wait_k` is a dial of wait-k models; this one's policy is {model.config.policy}.")
         self.model = model
-        self.encoder, self.decoder = model.model.encoder, model.model.decoder
         self.dials = dials
+        self.encoder, self.decoder = model.model.encoder, model.model.decoder
+        self.encoder_layers = [TokenLayer(layer) for layer in self.encoder.layers]
+        self.decoder_layers = [TokenDecoderLayer(layer) for layer in self.decoder.layers]
         self.encoder_states = torch.empty(batch_size, 0, model.config.d_model, dtype=model.dtype, device=model.device)
         self.last: Tensor | None = None  # last source position of each sentence, known once the source has ended
         self.written = 0
-        self.encoder_cache, self.self_cache, self.cross_cache = DynamicCache(), DynamicCache(), DynamicCache()
-        self.policy_keys: dict[int, Tensor] = {}
-        self.stops: dict[int, Tensor] = {}  # of each deciding layer: batch, head, 1
 
     # Reading
 
     def read(self, token: int):
         """One more source token of an open stream."""
         ids = torch.tensor([[token]], device=self.encoder_states.device)
-        new = self.encoder(ids, past_key_values=self.encoder_cache).last_hidden_state
-        self.encoder_states = torch.cat([self.encoder_states, new], 1)
+        hidden_states = self.encoder.embed(ids, self.available)
+        for layer in self.encoder_layers:
+            hidden_states = layer.feed_forward(layer.attend_to_self(hidden_states))
+        self.encoder_states = torch.cat([self.encoder_states, hidden_states], 1)
 
     def read_all(self, input_ids: Tensor, attention_mask: Tensor):
         """Whole sources, right-padded: the encoder is causal, so these are the states that reading one by one gives."""
@@ -112,67 +173,62 @@ class Decoding:
     def available(self) -> int:
         return self.encoder_states.shape[1]
 
-    def wait_for(self, position: int) -> Generator[None, None, None]:
-        """READ until source `position` is there or the source has ended."""
-        while self.last is None and self.available <= position:
-            yield
-
     # Writing
 
     def write(self, tokens: Tensor) -> Generator[None, None, Tensor]:
         """Takes the last target token `(batch, 1)`, yields for each READ it needs, returns the next token's logits."""
         hidden_states = self.decoder.embed(tokens, self.written)
-        path = Path()
+        visible = None
         if self.model.config.policy == "wait_k":
-            k = self.dials.wait_k or self.model.config.wait_k
-            path = Path(stop=(yield from self.fixed_stop(k)))
-        for index, layer in enumerate(self.decoder.layers):
-            hidden_states = layer.attend_to_self(hidden_states, None, past_key_values=self.self_cache)
+            visible = self.visible((yield from self.fixed_stop()))
+        for layer in self.decoder_layers:
+            hidden_states = layer.attend_to_self(hidden_states)
             if layer.policy is not None:
-                path = Path(stop=(yield from self.adaptive_stop(index, layer.policy, hidden_states)))
-            hidden_states = layer.attend_to_source(hidden_states, self.encoder_states, path, self.cross_cache)
+                visible = self.visible((yield from self.adaptive_stop(layer, hidden_states)))
+            hidden_states = layer.attend_to_source(hidden_states, self.encoder_states, visible)
             hidden_states = layer.feed_forward(hidden_states)
         self.written += 1
         return self.model.lm_logits(hidden_states)[:, -1]
 
-    def fixed_stop(self, k: int) -> Generator[None, None, Tensor]:
+    def fixed_stop(self) -> Generator[None, None, Tensor]:
         """`g_i = min(k + i - 1, J)`, within the lags."""
         low, high = self.lag_limits()
+        k = self.dials.wait_k or self.model.config.wait_k
         position = min(max(self.written + k - 1, low), high)
-        yield from self.wait_for(position)
-        self.stops[0] = self.cap(torch.full((self.encoder_states.shape[0], 1, 1), position, device=self.model.device))
-        return self.stops[0]
+        while self.last is None and self.available <= position:
+            yield
+        stop = torch.full((self.encoder_states.shape[0], 1, 1), position, device=self.encoder_states.device)
+        self.decoder_layers[0].stop = self.cap(stop)
+        return self.decoder_layers[0].stop
 
-    def adaptive_stop(self, index: int, policy, hidden_states: Tensor) -> Generator[None, None, Tensor]:
+    def adaptive_stop(self, layer: TokenDecoderLayer, hidden_states: Tensor) -> Generator[None, None, Tensor]:
         """Each head goes on from its previous stop to the first token whose selection probability reaches the threshold."""
         low, high = self.lag_limits()
-        query = policy.query(hidden_states)
+        query = layer.policy.query(hidden_states)
         batch, heads = query.shape[:2]
-        previous = self.stops.get(index)
-        if previous is None:
-            previous = torch.zeros(batch, heads, 1, dtype=torch.long, device=query.device)
-        start = 0 if batch > 1 else int(previous.min())  # nothing before every head's stop is looked at again
-        stop = torch.full_like(previous, NOWHERE)
+        if layer.stop is None:
+            layer.stop = torch.zeros(batch, heads, 1, dtype=torch.long, device=query.device)
+        start = 0 if batch > 1 else int(layer.stop.min())  # nothing before every head's stop is looked at again
+        stop = torch.full_like(layer.stop, NOWHERE)
         while True:
             if self.available > start:
                 columns = torch.arange(start, self.available, device=query.device)
-                p = policy.selection_probability(query, self.keys_of(index, policy)[:, :, start:]).squeeze(2)
-                hits = (p >= self.dials.write_threshold) & (columns >= previous)  # batch, head, source
+                keys = layer.policy_keys(self.encoder_states)[:, :, start:]
+                p = layer.policy.selection_probability(query, keys).squeeze(2)  # batch, head, source
+                hits = (p >= self.dials.write_threshold) & (columns >= layer.stop)
                 stop = torch.minimum(stop, torch.where(hits, columns, NOWHERE).amin(-1, keepdim=True))
             if self.last is not None or self.available > (low if bool((stop < NOWHERE).all()) else high):
                 break
             start = self.available
             yield
-        self.stops[index] = self.cap(stop.clamp(low, high))
-        return self.stops[index]
+        layer.stop = self.cap(stop.clamp(low, high))
+        return layer.stop
 
-    def keys_of(self, index: int, policy) -> Tensor:
-        known = self.policy_keys.get(index)
-        count = 0 if known is None else known.shape[2]
-        if count < self.available:
-            new = policy.key(self.encoder_states[:, count:])
-            self.policy_keys[index] = new if known is None else torch.cat([known, new], 2)
-        return self.policy_keys[index]
+    def visible(self, stop: Tensor) -> Tensor:
+        """The source tokens that each head attends to: those up to its stop, or with hard alignment the stop alone."""
+        positions = torch.arange(self.available, device=stop.device)
+        is_soft = self.model.config.monotonic_attention == "infinite_lookback"
+        return positions <= stop[..., None] if is_soft else positions == stop[..., None]  # batch, head, 1, source
 
     def lag_limits(self) -> tuple[int, int]:
         """Earliest and latest source position at which the next target token may be written."""
@@ -185,12 +241,14 @@ class Decoding:
 
     def head_stops(self) -> Tensor:
         """Where the heads stopped for the token just written: batch, layer, head."""
-        return torch.stack(list(self.stops.values()), 1).squeeze(-1)
+        return torch.cat([layer.stop for layer in self.decoder_layers if layer.stop is not None], 2).transpose(1, 2)
 
 
 def next_tokens(logits: Tensor, ids: Tensor, logits_processor: LogitsProcessorList) -> tuple[Tensor, Tensor]:
     """The best token of each sentence, and the scores it was chosen by."""
-    scores = logits_processor(ids, logits.float()) if logits_processor else logits
+    scores = logits.float()
+    for process in logits_processor:
+        scores = process(ids, scores)
     return scores.argmax(-1), scores
 
 
@@ -341,39 +399,40 @@ class SimultaneousGenerationMixin(GenerationMixin):
         if streamer is not None and batch > 1:
             raise ValueError("A streamer follows one translation: give a batch of one.")
 
-        decoding = Decoding(self, Dials.from_config(config), batch)
-        decoding.read_all(input_ids, attention_mask)
-        ids = torch.full((batch, 1), self.config.decoder_start_token_id, device=device)
         end_tokens = torch.tensor(end_tokens_of(config), device=device)
-        open_rows = torch.ones(batch, dtype=torch.bool, device=device)
         path, stops, scores, logits = [], [], [], []
-        if streamer is not None:
-            streamer.put(ids.cpu())
-        while bool(open_rows.any()):
-            step_logits = _without_waiting(decoding.write(ids[:, -1:]))
-            tokens, step_scores = next_tokens(step_logits, ids, processors)
-            tokens = tokens.where(open_rows, self.config.pad_token_id)
-            ids = torch.cat([ids, tokens[:, None]], 1)
-            step_stops = decoding.head_stops()
-            read = step_stops.flatten(1).amax(1) + 1
-            path.append(read * open_rows)
-            stops.append(step_stops)
-            if config.output_scores:
-                scores.append(step_scores)
-            if config.output_logits:
-                logits.append(step_logits)
+        with torch.inference_mode():
+            decoding = Decoding(self, Dials.from_config(config), batch)
+            decoding.read_all(input_ids, attention_mask)
+            ids = torch.full((batch, 1), self.config.decoder_start_token_id, device=device)
+            open_rows = torch.ones(batch, dtype=torch.bool, device=device)
             if streamer is not None:
-                streamer.put(tokens.cpu())
-            open_rows = open_rows & ~torch.isin(tokens, end_tokens) & ~too_long(config, decoding.written, read)
+                streamer.put(ids.cpu())
+            while bool(open_rows.any()):
+                step_logits = _without_waiting(decoding.write(ids[:, -1:]))
+                tokens, step_scores = next_tokens(step_logits, ids, processors)
+                tokens = tokens.where(open_rows, self.config.pad_token_id)
+                ids = torch.cat([ids, tokens[:, None]], 1)
+                stops.append(decoding.head_stops())
+                read = stops[-1].flatten(1).amax(1) + 1
+                path.append(read * open_rows)
+                if config.output_scores:
+                    scores.append(step_scores)
+                if config.output_logits:
+                    logits.append(step_logits)
+                if streamer is not None:
+                    streamer.put(tokens.cpu())
+                ended = (tokens[:, None] == end_tokens).any(1)
+                open_rows = open_rows & ~ended & ~too_long(config, decoding.written, read)
         if streamer is not None:
             streamer.end()
         if not config.return_dict_in_generate:
-            return ids
+            return ids.clone()  # clones are ordinary tensors, which can be trained on
         stops = torch.stack(stops, -1)  # batch, layer, head, target
         return SimultaneousOutput(
-            sequences=ids,
-            scores=tuple(scores) if config.output_scores else None,
-            logits=tuple(logits) if config.output_logits else None,
+            sequences=ids.clone(),
+            scores=tuple(step.clone() for step in scores) if config.output_scores else None,
+            logits=tuple(step.clone() for step in logits) if config.output_logits else None,
             path=torch.stack(path, 1),
             head_stops=stops if self.config.policy == "mma" else stops.squeeze(1),
         )

@@ -188,8 +188,8 @@ class PathAttention(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         key, value = self.keys_and_values(encoder_hidden_states, cache)
         if self.is_soft:
-            query = split_heads(self.q_proj(hidden_states), self.head_dim) * self.head_dim**-0.5
-            weights = self.attention_weights(query @ key.transpose(2, 3), path)
+            query = split_heads(self.q_proj(hidden_states), self.head_dim)
+            weights = self.attention_weights(query * self.head_dim**-0.5 @ key.transpose(2, 3), path)
         else:
             weights = path.one_hot(key.shape[2]) if path.alpha is None else path.alpha
         weights = weights.to(value.dtype)
@@ -201,8 +201,7 @@ class PathAttention(nn.Module):
         if path.alpha is not None:
             return expected_attention(path.alpha, energies, path.source_mask)
         if path.stop is not None:
-            allowed = torch.arange(energies.shape[-1], device=energies.device) <= path.stop[..., None]
-            energies = energies.masked_fill(~allowed, -torch.inf)
+            energies = energies.masked_fill(~path.allowed(energies.shape[-1]), -torch.inf)
         elif path.source_mask is not None:
             energies = energies.masked_fill(~path.source_mask[:, None, None, :], torch.finfo(energies.dtype).min)
         return full_precision(energies).softmax(-1)
@@ -340,22 +339,33 @@ class SinglePathPreTrainedModel(PreTrainedModel):
             init.zeros_(module.bias)
 
 
-class SinglePathEncoder(SinglePathPreTrainedModel):
+class SinglePathStack(SinglePathPreTrainedModel):
+    """What encoder and decoder share: embedded tokens, and layers to pass them through."""
+
+    def __init__(self, config: SinglePathConfig, vocab_size: int):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(vocab_size, config.d_model, config.pad_token_id)
+        self.embed_positions = SinusoidalPositions(config)
+        self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
+        self.gradient_checkpointing = False
+
+    def embed(self, input_ids: Tensor, start: int) -> Tensor:
+        """Token and position embeddings of tokens that stand at positions from `start` on."""
+        return self.embed_tokens(input_ids) * self.embed_scale + self.embed_positions(start, input_ids.shape[1])
+
+
+class SinglePathEncoder(SinglePathStack):
     """Causal for all policies but offline, so that a state never changes once computed. Padding is on the right."""
 
     _can_record_outputs = {"hidden_states": SinglePathEncoderLayer, "attentions": SinglePathSelfAttention}
 
     def __init__(self, config: SinglePathConfig):
-        super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
-        self.embed_positions = SinusoidalPositions(config)
-        self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
+        super().__init__(config, config.vocab_size)
         heads, ffn_dim = config.encoder_attention_heads, config.encoder_ffn_dim
         self.layers = nn.ModuleList(
             SinglePathEncoderLayer(config, heads, ffn_dim, config.causal_encoder, i)
             for i in range(config.encoder_layers)
         )
-        self.gradient_checkpointing = False
         self.post_init()
 
     @capture_outputs
@@ -364,24 +374,23 @@ class SinglePathEncoder(SinglePathPreTrainedModel):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        past_key_values: Cache | None = None,
         **kwargs,
     ) -> BaseModelOutput:
         if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids) * self.embed_scale
-        past = 0 if past_key_values is None else past_key_values.get_seq_length()
-        hidden_states = inputs_embeds + self.embed_positions(past, inputs_embeds.shape[1])
+            hidden_states = self.embed(input_ids, 0)
+        else:
+            hidden_states = inputs_embeds + self.embed_positions(0, inputs_embeds.shape[1])
         hidden_states = dropout(hidden_states, self.config.dropout, self.training)
         if self.config.causal_encoder:
-            mask = create_causal_mask(self.config, inputs_embeds, None, past_key_values)
+            mask = create_causal_mask(self.config, hidden_states, None, None)
         else:
-            mask = create_bidirectional_mask(self.config, inputs_embeds, attention_mask)
+            mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
         for layer in self.layers:
-            hidden_states = layer(hidden_states, mask, past_key_values=past_key_values, **kwargs)
+            hidden_states = layer(hidden_states, mask, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 
 
-class SinglePathDecoder(SinglePathPreTrainedModel):
+class SinglePathDecoder(SinglePathStack):
     """A causal decoder that attends to the source along the path of its policy."""
 
     _can_record_outputs = {
@@ -391,17 +400,9 @@ class SinglePathDecoder(SinglePathPreTrainedModel):
     }
 
     def __init__(self, config: SinglePathConfig):
-        super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.decoder_vocab_size, config.d_model, config.pad_token_id)
-        self.embed_positions = SinusoidalPositions(config)
-        self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
+        super().__init__(config, config.decoder_vocab_size)
         self.layers = nn.ModuleList(SinglePathDecoderLayer(config, i) for i in range(config.decoder_layers))
-        self.gradient_checkpointing = False
         self.post_init()
-
-    def embed(self, input_ids: Tensor, start: int) -> Tensor:
-        hidden_states = self.embed_tokens(input_ids) * self.embed_scale
-        return hidden_states + self.embed_positions(start, input_ids.shape[1])
 
     @capture_outputs
     def forward(

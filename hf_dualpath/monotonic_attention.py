@@ -36,6 +36,10 @@ class Path:
     stop: Tensor | None = None
     selection_probability: Tensor | None = None
 
+    def allowed(self, source_length: int) -> Tensor:
+        """Mask of the source tokens up to each stop: batch, head, target, source."""
+        return torch.arange(source_length, device=self.stop.device) <= self.stop[..., None]
+
     def one_hot(self, source_length: int) -> Tensor:
         return torch.nn.functional.one_hot(self.stop, source_length)
 

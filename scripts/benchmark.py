@@ -109,7 +109,59 @@ def benchmark_train():
     report("training step: dual paths / MarianMTModel", dual_seconds / marian_seconds, 2.0, False)
 
 
-BENCHMARKS = {"alpha": benchmark_alpha, "train": benchmark_train}
+def decoders() -> tuple[MarianMTModel, DualPathForConditionalGeneration]:
+    torch.manual_seed(0)
+    marian = MarianMTModel(MarianConfig(**SIZE)).eval()
+    return marian, DualPathForConditionalGeneration(DualPathConfig(forward_config=SIZE)).eval()
+
+
+def benchmark_decode():
+    marian, dual = decoders()
+    ours = dual.direction("forward")
+    forced = {"min_new_tokens": 20, "max_new_tokens": 20}
+    for batch, rounds, bar in ((32, 9, 1.0), (1, 15, 1.5)):
+        x = torch.cat([torch.randint(3, 8000, (batch, 15)), torch.ones(batch, 1, dtype=torch.long)], 1)
+        mask = torch.ones_like(x)
+
+        def run_ours(x=x, mask=mask):
+            assert ours.generate(x, mask, **forced).shape[1] == 21
+
+        def run_marian(x=x, mask=mask):
+            assert marian.generate(input_ids=x, attention_mask=mask, num_beams=1, **forced).shape[1] == 21
+
+        run_ours(), run_marian()
+        our_seconds, marian_seconds = alternate(rounds, run_ours, run_marian)
+        print(f"      tokens/s at batch {batch}: ours {20 * batch / our_seconds:.0f}, Marian {20 * batch / marian_seconds:.0f}")
+        report(f"greedy decoding, batch {batch}: tokens/s over MarianMTModel", marian_seconds / our_seconds, bar, True)
+
+
+def benchmark_stream():
+    """A wait-1-like stream of 210 tokens: each push reads one source token and writes one target token."""
+    _, dual = decoders()
+    ours = dual.direction("forward")
+    tokens = torch.randint(3, 8000, (210,)).tolist()
+    rounds = []
+    for _ in range(7):
+        stream = ours.open_stream(min_lag=1, max_lag=1, min_new_tokens=300, max_new_tokens=300)
+        seconds = []
+        for token in tokens:
+            start = time.perf_counter()
+            actions = list(stream.push([token]))
+            seconds.append(time.perf_counter() - start)
+            assert len(actions) == 2
+        rounds.append(seconds)
+    flat = [statistics.median(round_[index] for round_ in rounds) for index in range(len(tokens))]
+    early, late = statistics.median(flat[5:15]), statistics.median(flat[195:205])
+    print(f"      a READ and a WRITE: {early * 1000:.2f} ms at token 10, {late * 1000:.2f} ms at token 200")
+    report("open stream: time per token at 200 over at 10", late / early, 1.5, False)
+
+
+BENCHMARKS = {
+    "alpha": benchmark_alpha,
+    "train": benchmark_train,
+    "decode": benchmark_decode,
+    "stream": benchmark_stream,
+}
 
 
 def main():

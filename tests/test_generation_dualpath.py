@@ -169,8 +169,8 @@ def test_each_token_passes_once(policy, monkeypatch):
     model = lively_model(policy=policy)
     tokens = random_batch([9])[0][0].tolist()
     encoder_tokens, decoder_tokens, energies = [], [], []
-    model.model.encoder.layers[0].register_forward_hook(lambda m, args, out: encoder_tokens.append(args[0].shape[1]))
-    model.model.decoder.embed_tokens.register_forward_hook(lambda m, args, out: decoder_tokens.append(args[0].shape[1]))
+    for stack, counts in ((model.model.encoder, encoder_tokens), (model.model.decoder, decoder_tokens)):
+        stack.embed_tokens.register_forward_hook(lambda m, args, out, counts=counts: counts.append(args[0].shape[1]))
     policies = [layer.policy for layer in model.model.decoder.layers if layer.policy is not None]
     for layer_policy in policies:
         original = layer_policy.selection_probability
@@ -187,14 +187,12 @@ def test_each_token_passes_once(policy, monkeypatch):
     assert encoder_tokens == [1] * read_by_encoder and reads >= read_by_encoder
     started = writes if opened.done else writes + 1
     assert decoder_tokens == [1] * started
-    decoding = opened.decoding
-    for layer in range(2):
-        assert decoding.encoder_cache.get_seq_length(layer) == read_by_encoder
-    for layer in range(3):
-        assert decoding.self_cache.get_seq_length(layer) == writes
-        assert decoding.cross_cache.get_seq_length(layer) <= read_by_encoder
-    for keys in decoding.policy_keys.values():
-        assert keys.shape[2] <= read_by_encoder
+    for layer in opened.decoding.encoder_layers:
+        assert layer.memory.shape[3] == read_by_encoder
+    for layer in opened.decoding.decoder_layers:
+        assert layer.memory.shape[3] == writes
+        assert layer.source_memory.shape[3] <= read_by_encoder
+        assert layer.policy is None or layer.policy_memory.shape[2] <= read_by_encoder
     # A step looks once at the tokens from its earliest head's stop on, and once more at each token that it reads.
     assert all(width <= read_by_encoder for width in energies)
     if policies:
