@@ -99,6 +99,7 @@ def _wrap(tokenizer: Tokenizer, word_boundary: str) -> PreTrainedTokenizerFast:
         unk_token="<unk>",
         padding_side="right",
         clean_up_tokenization_spaces=False,
+        split_special_tokens=True,  # a "</s>" in somebody's text is text
         word_boundary=word_boundary,
     )
 
