@@ -73,7 +73,9 @@ def train_word_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """One token a word for the words seen at least `min_frequency` times, as in the paper's English-Vietnamese runs."""
     tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
-    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace("</s>", "<unk>"), normalizers.Replace("<pad>", "<unk>")]
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.WordLevelTrainer(
         vocab_size=10**9, min_frequency=min_frequency, special_tokens=SPECIAL_TOKENS, show_progress=show_progress
