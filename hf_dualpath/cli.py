@@ -12,6 +12,8 @@ Simultaneous machine translation: translate while the source is still arriving.
   dualpath translate --model DIR "Ich habe heute keine Zeit."      stream a text through a model
   tail -f talk.txt | dualpath translate --model DIR                live input, each word the moment it is decided
   dualpath train scripts/recipes/toy.yaml                          train any of the five systems from a recipe
+  dualpath average RUN --last 5 --output DIR                       average the last checkpoints of a run
+  dualpath push DIR your-name/model                                publish it on the Hub
 """
 
 DEFAULT_MODEL = Path(__file__).parent.parent / "model_cards" / "dualpath-tatoeba-de-en"
@@ -72,13 +74,57 @@ def add_train(commands):
     parser.set_defaults(run=None)
 
 
+def add_average(commands):
+    parser = commands.add_parser(
+        "average",
+        help="average the weights of checkpoints",
+        description="Average checkpoints into a new one: name them, or a training run and how many of its last to take.",
+    )
+    parser.add_argument("checkpoints", nargs="+", help="checkpoint folders, or one run folder with --last")
+    parser.add_argument("--last", type=int, help="take the last so many checkpoints of the run")
+    parser.add_argument("--output", required=True, help="folder of the new checkpoint")
+
+    def run(arguments):
+        from .checkpoints import average_checkpoints, last_checkpoints
+
+        folders = arguments.checkpoints
+        if arguments.last is not None:
+            folders = last_checkpoints(folders[0], arguments.last)
+        average_checkpoints(folders, arguments.output)
+        print(f"Wrote the mean of {len(folders)} checkpoints to {arguments.output}.")
+
+    parser.set_defaults(run=run)
+
+
+def add_push(commands):
+    parser = commands.add_parser(
+        "push",
+        help="publish a checkpoint on the Hugging Face Hub",
+        description="Upload a complete checkpoint folder. Optimizer states and other checkpoints of a run stay at home.",
+    )
+    parser.add_argument("folder", help="the checkpoint")
+    parser.add_argument("repo_id", help="such as your-name/dualpath-de-en")
+    parser.add_argument("--private", action="store_true", help="make the repository private")
+    parser.add_argument("--dry-run", action="store_true", help="only list what would go")
+
+    def run(arguments):
+        from .checkpoints import push
+
+        files = push(arguments.folder, arguments.repo_id, arguments.private, arguments.dry_run)
+        print(f"{'Would upload' if arguments.dry_run else 'Uploaded'} {len(files)} files to {arguments.repo_id}:")
+        for path in files:
+            print(f"  {path.relative_to(arguments.folder)}  ({path.stat().st_size / 1e6:.2f} MB)")
+
+    parser.set_defaults(run=run)
+
+
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dualpath", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in (add_translate, add_train):
+    for add in (add_translate, add_train, add_average, add_push):
         add(commands)
     return parser
 

@@ -68,6 +68,8 @@ class DataArguments:
     vocab_size: int = field(default=8000, metadata={"help": "Size of the joint BPE vocabulary."})
     min_frequency: int = field(default=5, metadata={"help": "A word vocabulary holds the words seen so often."})
     preprocessing_workers: int = field(default=1, metadata={"help": "Processes that tokenize."})
+    license: str = field(default="unknown", metadata={"help": "Licence of the weights, for the model card."})
+    data_description: str | None = field(default=None, metadata={"help": "What the data is, for the model card."})
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import difflib
 import sys
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 
 import yaml
@@ -10,8 +10,10 @@ from safetensors.torch import load_file
 from transformers import HfArgumentParser, set_seed
 from transformers.utils import logging
 
+from .checkpoints import average_checkpoints, last_checkpoints
 from .configuration_dualpath import DualPathConfig, SinglePathConfig
 from .data import DataArguments, load_pairs, make_tokenizers, tokenize_pairs
+from .model_card import ModelCard
 from .modeling_dualpath import DualPathForConditionalGeneration, SinglePathForConditionalGeneration
 from .tokenization import load_tokenizers
 from .trainer import DualPathTrainer, last_complete_checkpoint
@@ -218,7 +220,57 @@ def train(recipe: str | Path | None, overrides: list[str]) -> DualPathTrainer:
     )
     trainer.train(resume_from_checkpoint=resume)
     trainer.save_model()
+    if arguments.average_checkpoints and trainer.is_world_process_zero():
+        average_checkpoints(last_checkpoints(arguments.output_dir, arguments.average_checkpoints), arguments.output_dir)
+    trainer.accelerator.wait_for_everyone()
+    if arguments.average_checkpoints:
+        start_from(trainer.accelerator.unwrap_model(trainer.model), arguments.output_dir)
+    results = {}
+    for split in ("validation", "test"):
+        if split in pairs:
+            found = trainer.evaluate(pairs[split], metric_key_prefix=split)
+            results |= {name: value for name, value in found.items() if name.endswith(("_bleu", "_al"))}
+    if trainer.is_world_process_zero():
+        card = make_card(model_arguments, data_arguments, arguments, results, recipe, overrides)
+        Path(arguments.output_dir, "README.md").write_text(card.render(), encoding="utf-8")
     return trainer
+
+
+def make_card(
+    model: ModelArguments,
+    data: DataArguments,
+    arguments: DualPathTrainingArguments,
+    results: dict[str, float],
+    recipe: str | Path | None,
+    overrides: list[str],
+) -> ModelCard:
+    """The card of a run: what was set, and what came out."""
+    settings = {}
+    for given in (model, data, arguments):
+        for item in fields(given):
+            value = getattr(given, item.name)
+            default = item.default_factory() if item.default is MISSING and item.default_factory is not MISSING else item.default
+            if value != default and isinstance(value, (str, int, float, bool)) and item.name not in MACHINE_SETTINGS:
+                settings[item.name] = value
+    used = data.dataset or data.train_file or f"{data.train_source} and {data.train_target}"
+    return ModelCard(
+        path=Path(arguments.output_dir).name,
+        system=model.system,
+        languages=(data.source_language, data.target_language),
+        data=data.data_description or f"`{used}`, {data.source_language}-{data.target_language}.",
+        license=data.license,
+        settings=settings,
+        results=results,
+        command=" ".join(["dualpath train", Path(recipe).name if recipe else "", *_without_paths(overrides)]),
+    )
+
+
+MACHINE_SETTINGS = ("data_dir", "output_dir", "init_from", "disable_tqdm", "use_cpu", "logging_dir", "run_name", "tokenizer")
+
+
+def _without_paths(overrides: list[str]) -> list[str]:
+    """A card shows folders by their last name: where they lie is nobody's business."""
+    return [Path(word).name if "/" in word else word for word in overrides]
 
 
 def main(arguments: list[str] | None = None):
