@@ -12,6 +12,10 @@ Simultaneous machine translation: translate while the source is still arriving.
   dualpath translate --model DIR "Ich habe heute keine Zeit."      stream a text through a model
   tail -f talk.txt | dualpath translate --model DIR                live input, each word the moment it is decided
   dualpath train scripts/recipes/toy.yaml                          train any of the five systems from a recipe
+  dualpath evaluate --model DIR --source FILE --target FILE        BLEU, latency, paths: one report
+  dualpath compare REPORT REPORT ...                               who is ahead at the same latency
+  dualpath sweep --model DIR ... --write-threshold 0.3 0.5 0.7     the quality-latency curve
+  dualpath plot-path --model DIR "Ein Satz."                       see the path
   dualpath average RUN --last 5 --output DIR                       average the last checkpoints of a run
   dualpath push DIR your-name/model                                publish it on the Hub
 """
@@ -74,6 +78,160 @@ def add_train(commands):
     parser.set_defaults(run=None)
 
 
+def add_test_set(parser: argparse.ArgumentParser):
+    parser.add_argument("--source", required=True, help="test set, source side, a sentence a line (.gz too)")
+    parser.add_argument("--target", required=True, help="test set, target side")
+    parser.add_argument("--limit", type=int, help="only the first so many sentences")
+    parser.add_argument("--batch-size", type=int, default=64, help="sentences decoded at once")
+
+
+def add_evaluate(commands):
+    parser = commands.add_parser(
+        "evaluate",
+        help="quality, latency and paths of a checkpoint",
+        description="Measure a checkpoint on a test set. A dual one is measured in both directions at once, SOURCE and TARGET "
+        "being the sides of its forward direction; with --direction they are that direction's.",
+    )
+    add_model_arguments(parser)
+    add_test_set(parser)
+    parser.add_argument("--alignments", help="gold alignments, source-target, Pharaoh i-j (or i?j) a line a sentence")
+    parser.add_argument("--output", default="evaluation", help="folder for report.json, report.md and sentences.*.jsonl")
+
+    def run(arguments):
+        from rich.console import Console
+        from rich.table import Table
+
+        from .evaluation import evaluate_checkpoint
+        from .live import dials_of
+
+        report = evaluate_checkpoint(
+            arguments.model,
+            arguments.source,
+            arguments.target,
+            arguments.direction,
+            arguments.alignments,
+            arguments.batch_size,
+            sys.stderr.isatty(),
+            arguments.limit,
+            **dials_of(arguments),
+        )
+        report.save(arguments.output)
+        table = Table(title=report.model)
+        for heading in ("", *report.directions):
+            table.add_column(heading)
+        for name, values in report.rows():
+            table.add_row(name, *values)
+        console = Console()
+        console.print(table)
+        console.print(f"Wrote report.json, report.md and the sentences to {arguments.output}.", highlight=False)
+
+    parser.set_defaults(run=run)
+
+
+def add_compare(commands):
+    parser = commands.add_parser(
+        "compare",
+        help="systems side by side, with significance",
+        description="Compare reports of `dualpath evaluate` (or instances.log files of SimulEval): all systems by latency, and "
+        "paired bootstrap tests between those of like latency.",
+    )
+    parser.add_argument("reports", nargs="+", help="report folders, or SimulEval's instances.log")
+    parser.add_argument("--tolerance", type=float, default=0.5, help="word-level AL may differ by so much (default 0.5)")
+    parser.add_argument("--samples", type=int, default=1000, help="bootstrap samples")
+    parser.add_argument("--output", help="also write the tables to this Markdown file")
+
+    def run(arguments):
+        from .comparison import compare_table, contests, load_systems
+
+        systems = [system for report in arguments.reports for system in load_systems(report)]
+        table = compare_table(systems, contests(systems, arguments.tolerance, arguments.samples))
+        print(table, end="")
+        if arguments.output:
+            Path(arguments.output).write_text(table, encoding="utf-8")
+
+    parser.set_defaults(run=run)
+
+
+def add_sweep(commands):
+    parser = commands.add_parser(
+        "sweep",
+        help="quality against latency: tables and the curve",
+        description="Measure one or many checkpoints, each at every value of one dial, into OUTPUT.csv, .md, .png and .svg.",
+    )
+    parser.add_argument("--model", nargs="+", required=True, help="checkpoints")
+    parser.add_argument("--label", nargs="+", help="their names in tables and curves (default: their folders'); the same "
+                        "name for several makes one line of them")
+    parser.add_argument("--direction", help="such as de-en; default: both directions of a dual checkpoint")
+    add_test_set(parser)
+    dials = parser.add_mutually_exclusive_group()
+    dials.add_argument("--write-threshold", type=float, nargs="+", help="thresholds to try")
+    dials.add_argument("--wait-k", type=int, nargs="+", help="values of k to try on wait-k models")
+    dials.add_argument("--max-lag", type=int, nargs="+", help="largest lags to try")
+    parser.add_argument("--output", default="sweep", help="where to write, without an ending")
+
+    def run(arguments):
+        from .comparison import as_csv, as_markdown, sweep
+        from .visualization import quality_latency_curve
+
+        labels = arguments.label or [Path(model).name for model in arguments.model]
+        if len(labels) != len(arguments.model):
+            raise ValueError(f"There are {len(arguments.model)} models and {len(labels)} labels.")
+        settings = [
+            {name: value} for name in ("write_threshold", "wait_k", "max_lag") for value in getattr(arguments, name) or ()
+        ]
+        rows = sweep(
+            arguments.model,
+            labels,
+            arguments.source,
+            arguments.target,
+            settings or [{}],
+            arguments.direction,
+            arguments.batch_size,
+            sys.stderr.isatty(),
+            arguments.limit,
+        )
+        output = Path(arguments.output)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.with_suffix(".csv").write_text(as_csv(rows), encoding="utf-8")
+        output.with_suffix(".md").write_text(as_markdown(rows), encoding="utf-8")
+        quality_latency_curve(rows, [output.with_suffix(".png"), output.with_suffix(".svg")])
+        print(as_markdown(rows), end="")
+        print(f"Wrote {output}.csv, .md, .png and .svg.")
+
+    parser.set_defaults(run=run)
+
+
+def add_plot_path(commands):
+    parser = commands.add_parser(
+        "plot-path",
+        help="draw the READ/WRITE path of a sentence",
+        description="Draw the path of a sentence, a grid a head; for a dual checkpoint with the transposed and the backward "
+        "path beside it. Without --output it is drawn in the terminal.",
+    )
+    add_model_arguments(parser)
+    parser.add_argument("text", metavar="SENTENCE", help="the source sentence")
+    parser.add_argument("--translation", help="the target sentence; default: the model's own")
+    parser.add_argument("--output", nargs="+", help="files ending in .png, .svg or .txt")
+
+    def run(arguments):
+        from .visualization import path_pictures, plot_paths, text_paths
+
+        outputs = [Path(output) for output in arguments.output or ()]
+        wrong = [output.name for output in outputs if output.suffix not in (".png", ".svg", ".txt")]
+        if wrong:
+            raise ValueError(f"{wrong[0]} ends in none of .png, .svg and .txt.")
+        pictures = path_pictures(arguments.model, arguments.text, arguments.translation, arguments.direction)
+        images = [output for output in outputs if output.suffix != ".txt"]
+        if images:
+            plot_paths(pictures, images)
+        for output in outputs:
+            if output.suffix == ".txt":
+                output.write_text(text_paths(pictures), encoding="utf-8")
+        print(text_paths(pictures) if not outputs else f"Wrote {', '.join(map(str, outputs))}.")
+
+    parser.set_defaults(run=run)
+
+
 def add_average(commands):
     parser = commands.add_parser(
         "average",
@@ -118,13 +276,25 @@ def add_push(commands):
     parser.set_defaults(run=run)
 
 
+COMMANDS = (
+    add_translate,
+    add_train,
+    add_evaluate,
+    add_compare,
+    add_sweep,
+    add_plot_path,
+    add_average,
+    add_push,
+)
+
+
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dualpath", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in (add_translate, add_train, add_average, add_push):
+    for add in COMMANDS:
         add(commands)
     return parser
 

@@ -13,6 +13,7 @@ from datasets import config as datasets_config
 from transformers import PreTrainedTokenizerFast
 
 from .tokenization import load_tokenizers, train_bpe_tokenizer, train_word_tokenizer
+from .toy import toy_splits
 
 
 SPLITS = ("train", "validation", "test")
@@ -147,10 +148,8 @@ def load_pairs(arguments: DataArguments) -> DatasetDict:
     )
     splits = DatasetDict()
     if arguments.dataset == "toy":
-        from .toy import toy_splits
-
-        return toy_splits()
-    if arguments.dataset is not None:
+        splits = toy_splits()
+    elif arguments.dataset is not None:
         if (Path(arguments.dataset) / "dataset_dict.json").is_file():
             found = load_from_disk(arguments.dataset)
         else:

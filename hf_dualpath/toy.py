@@ -148,7 +148,7 @@ TIMES = {
     "perfect": "heute:today, oft:often, kürzlich:recently, diese:this Woche:week, dieses:this Jahr:year",
     "modal": ANY_TIME + "morgen:tomorrow, bald:soon, nächste:next Woche:week",
 }
-TENSES = list(TIMES)
+TENSES = ["present", "present", "past", "past", "perfect", "modal"]
 CONJUNCTIONS = [("weil:because", TENSES), ("obwohl:although", TENSES), ("wenn:if", ["present"])]
 
 
@@ -194,30 +194,33 @@ def noun_phrase(noun: Noun, determiner: str, adjective: str = "", plural: bool =
         phrase = gloss(adjective.replace(":", (weak if shown else ending) + ":")) + phrase
     if article == "a" and phrase.english[0][0].startswith(tuple("aeiou")):
         article = "an"
-    word = stem + ending if shown else stem
-    return gloss(f"{({'de': 'die', 'des': 'das'}).get(word, word)}:{article}") + phrase if stem else phrase
+    word = {"de": "die", "des": "das"}.get(stem + ending, stem + ending) if shown else stem
+    return gloss(f"{word}:{article}") + phrase if stem else phrase
 
 
 class Grammar:
     """Draws phrases, clauses and sentences."""
 
-    def __init__(self, random: Random):
+    def __init__(self, random: Random, every: int = 1):
+        self.nouns = {kind: nouns[::every] for kind, nouns in NOUNS.items()}
+        self.adjectives = {kinds: table.split()[::every] for kinds, table in ADJECTIVES.items()}
+        self.verbs = VERBS[::every]
         self.random, self.choice = random, random.choice
 
     def chance(self, probability: float) -> bool:
         return self.random.random() < probability
 
     def adjective(self, kind: str) -> str:
-        return self.choice(" ".join(table for kinds, table in ADJECTIVES.items() if kind in kinds).split())
+        return self.choice([word for kinds, words in self.adjectives.items() if kind in kinds for word in words])
 
     def noun_phrase(self, kind: str, case: int, relative: bool = False) -> tuple[Phrase, int]:
         """With its agreement."""
         if kind == "p" and self.chance(0.15):
             return gloss(self.choice(NAMES)), 1
-        noun, plural = self.choice(NOUNS[kind]), self.chance(0.25)
+        noun, plural = self.choice(self.nouns[kind]), self.chance(0.25)
         determiner = self.choice(DETERMINERS[plural])
         phrase = noun_phrase(noun, determiner, self.adjective(kind) if self.chance(0.35) else "", plural, case)
-        if relative and kind == "p" and not determiner.endswith(("my", "his", "our")) and self.chance(0.15):
+        if relative and kind == "p" and not determiner.endswith((":my", ":his", ":our")) and self.chance(0.15):
             who = Subject(gloss(RELATIVE_PRONOUNS["plural" if plural else noun.gender]), 1 + plural, kind)
             phrase += GERMAN_COMMA + self.clause(who, final=True) + GERMAN_COMMA
         return phrase, 1 + plural
@@ -264,7 +267,7 @@ class Grammar:
         self, subject: Subject | None = None, front: Phrase = NOTHING, final: bool = False, tenses: list[str] = TENSES
     ) -> Phrase:
         """A main clause, its finite verb in second place, or with `final` a subordinate one."""
-        verb = self.choice([verb for verb in VERBS if subject is None or subject.kind in verb.subjects])
+        verb = self.choice([verb for verb in self.verbs if subject is None or subject.kind in verb.subjects])
         subject, tense = subject or self.subject(verb.subjects), self.choice(tenses)
         who, (finite, rest) = subject.phrase, self.predicate(verb, tense, subject.agreement, final)
         pronoun, others, that = self.complements(verb, subject)
@@ -312,13 +315,16 @@ def as_pair(phrase: Phrase) -> ToyPair:
     return ToyPair(written(phrase.german), written(phrase.english), tuple(alignment))
 
 
-def generate_pairs(count: int, seed: int = 0) -> list[ToyPair]:
-    """So many different pairs of 4 to 18 words a side; a longer list of the same seed begins with a shorter one."""
-    grammar, pairs = Grammar(Random(seed)), {}
+def generate_pairs(count: int, seed: int = 0, max_words: int = 18, every: int = 1) -> list[ToyPair]:
+    """So many different pairs of 4 to `max_words` words a side; a longer list of a seed begins with a shorter one.
+
+    `every` thins the lexicon: with 2, every second noun, adjective and verb is used.
+    """
+    grammar, pairs = Grammar(Random(seed), every), {}
     while len(pairs) < count:
         pair = as_pair(grammar.sentence())
         lengths = len(pair.source.split()), len(pair.target.split())
-        if 4 <= min(lengths) and max(lengths) <= 18:
+        if 4 <= min(lengths) and max(lengths) <= max_words:
             pairs.setdefault(pair.source, pair)
     return list(pairs.values())
 
@@ -327,12 +333,17 @@ def pharaoh(pair: ToyPair) -> str:
     return " ".join(f"{source}-{target}" for source, target in sorted(pair.alignment))
 
 
-def toy_splits(train: int = 8000, validation: int = 200, test: int = 200, seed: int = 0) -> "DatasetDict":
-    """Splits without a common sentence; their columns are `source`, `target` and `alignment` (Pharaoh format)."""
+def toy_splits(
+    train: int = 12000, validation: int = 200, test: int = 200, seed: int = 0, max_words: int = 10, every: int = 3
+) -> "DatasetDict":
+    """Splits without a common sentence; their columns are `source`, `target` and `alignment` (Pharaoh format).
+
+    By default short sentences over a third of the lexicon, which a small model learns in minutes.
+    """
     from datasets import Dataset, DatasetDict
 
     held_out = test + validation  # drawn first: it does not change with the size of the training set
-    pairs = generate_pairs(held_out + train, seed)
+    pairs = generate_pairs(held_out + train, seed, max_words, every)
     rows = [{"source": pair.source, "target": pair.target, "alignment": pharaoh(pair)} for pair in pairs]
     spans = {"train": range(held_out, len(rows)), "validation": range(test, held_out), "test": range(test)}
     table = Dataset.from_list(rows)
