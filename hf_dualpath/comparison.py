@@ -42,7 +42,7 @@ class Contest:
 
     @property
     def verdict(self) -> str:
-        if self.p_value >= 0.05:
+        if self.p_value >= 0.05 or self.difference == 0:
             return "no significant difference"
         ahead = self.first if self.difference > 0 else self.second
         return f"{ahead.name} is ahead"
@@ -87,7 +87,7 @@ def load_simuleval(log: Path) -> System:
     rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines() if line]
     if not rows or "delays" not in rows[0]:
         raise DataError(f"{log} is not an instance log of SimulEval.")
-    hypotheses, references = [row["prediction"] for row in rows], [row["reference"] for row in rows]
+    hypotheses, references = ([row[name].strip() for row in rows] for name in ("prediction", "reference"))
     lags = [
         latency_metrics(row["delays"], row["source_length"], reference_length=len(row["reference"].split()))["AL"]
         for row in rows

@@ -11,6 +11,7 @@ from argparse import ArgumentParser, Namespace
 from simuleval.agents import TextToTextAgent
 from simuleval.agents.actions import Action, ReadAction, WriteAction
 from simuleval.agents.states import AgentStates
+from simuleval.data.segments import Segment
 from simuleval.utils import entrypoint
 
 from hf_dualpath.live import dials_of
@@ -40,6 +41,11 @@ class DualPathAgent(TextToTextAgent):
         super().reset()
         self.translator.reset()
         self.pushed = 0
+
+    def pop(self, states: AgentStates | None = None) -> Segment:
+        segment = super().pop(states)
+        segment.tgt_lang = None  # SimulEval 1.1.4 leaves a type here, which its own server cannot send
+        return segment
 
     def policy(self, states: AgentStates | None = None) -> Action:
         states = self.states if states is None else states

@@ -193,7 +193,6 @@ class SimultaneousTranslator:
     def _end_sentence(self) -> Iterator[Event]:
         yield from self._follow(self._stream.push([self.source_tokenizer.eos_token_id]))
         yield from self._follow(self._stream.finish())
-        yield from self._written(self._assembler.finish())
         self._start_sentence()
 
     # Coming out
@@ -212,6 +211,8 @@ class SimultaneousTranslator:
                 yield from self._read_token()
             else:
                 yield from self._written(self._assembler.push(action[0]))
+                if self._stream.done:
+                    yield from self._written(self._assembler.finish())
 
     def _read_token(self) -> Iterator[Event]:
         yield from self._read_empty_words()

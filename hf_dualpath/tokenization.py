@@ -134,12 +134,13 @@ class WordAssembler:
     def __init__(self, tokenizer: PreTrainedTokenizerFast):
         self.tokenizer = tokenizer
         self.boundary = tokenizer.init_kwargs.get("word_boundary", "start")  # SentencePiece says so one step later
+        self.special = set(tokenizer.all_special_ids)
         self.tokens: list[int] = []
 
     def push(self, token: int) -> str | None:
-        """The word that this token completes, if it does."""
-        if token in self.tokenizer.all_special_ids:
-            return None
+        """The word that this token completes, if it does. The end of a sentence completes any."""
+        if token in self.special:
+            return self.finish()
         if self.boundary == "start":
             word = self.finish() if self.tokens and self._starts_word(token) else None
             self.tokens.append(token)
@@ -152,7 +153,9 @@ class WordAssembler:
     def finish(self) -> str | None:
         """What is left at the end of a sentence."""
         tokens, self.tokens = self.tokens, []
-        return self.tokenizer.decode(tokens, skip_special_tokens=True).strip() or None if tokens else None
+        if not tokens:
+            return None
+        return "".join(self.tokenizer.decode(tokens, skip_special_tokens=True).split()) or None
 
     def _starts_word(self, token: int) -> bool:
         return self.tokenizer.convert_ids_to_tokens(token).startswith((END_OF_WORD, "Ġ"))

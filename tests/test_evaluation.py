@@ -1,0 +1,167 @@
+import csv
+import json
+
+import pytest
+import torch
+from conftest import dual_model
+from test_cli import fails, run
+
+from hf_dualpath.comparison import contests, load_systems
+from hf_dualpath.evaluation import consecutive_reads, evaluate_checkpoint, forced_word_paths
+from hf_dualpath.streaming import load_direction
+from hf_dualpath.tokenization import save_tokenizers, train_bpe_tokenizer
+from hf_dualpath.toy import generate_pairs, pharaoh
+
+
+COUNT = 30
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return generate_pairs(COUNT, seed=5, max_words=8, every=3)
+
+
+@pytest.fixture(scope="module")
+def test_set(pairs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    for name, lines in (
+        ("de", [pair.source for pair in pairs]),
+        ("en", [pair.target for pair in pairs]),
+        ("align", [pharaoh(pair) for pair in pairs]),
+    ):
+        (folder / f"test.{name}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def save_model(folder, pairs, seed=0, **settings) -> str:
+    tokenizer = train_bpe_tokenizer([t for p in pairs for t in (p.source, p.target)], 420, show_progress=False)
+    torch.manual_seed(seed)
+    model = dual_model(vocab_size=len(tokenizer), max_position_embeddings=128, **settings)
+    for name, parameter in model.named_parameters():
+        if parameter.dim() > 1:
+            parameter.data.mul_(3.0 if "policy" in name else 1.5)
+    model.save_pretrained(folder)
+    save_tokenizers(folder, tokenizer, tokenizer)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(pairs, tmp_path_factory):
+    return save_model(tmp_path_factory.mktemp("model"), pairs)
+
+
+def options(checkpoint, test_set, *more: str) -> list[str]:
+    return ["--model", checkpoint, "--source", str(test_set / "test.de"), "--target", str(test_set / "test.en"), *more]
+
+
+def test_report(checkpoint, test_set, tmp_path, capsys):
+    arguments = options(checkpoint, test_set, "--alignments", str(test_set / "test.align"), "--output", str(tmp_path / "r"))
+    table = run(capsys, "evaluate", *arguments)
+    assert "BLEU" in table and "de-en" in table and "en-de" in table
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    for direction in ("de-en", "en-de"):
+        result = report["directions"][direction]
+        assert "version:" in result["quality"]["bleu_signature"] and result["quality"]["bleu_interval"] >= 0
+        assert set(result["latency"]["token"]) == set(result["latency"]["word"]) == {"AP", "AL", "DAL", "LAAL", "CR"}
+        assert 0 <= result["paths"]["sufficiency"] <= 1 and 0 < result["paths"]["necessity"] <= 1
+        assert result["speed"]["words_per_second"] > 0
+        rows = [json.loads(line) for line in (tmp_path / "r" / f"sentences.{direction}.jsonl").read_text().splitlines()]
+        assert len(rows) == COUNT and len(rows[0]["token_path"]) and "necessity" in rows[0]
+        mean = sum(row["token"]["AL"] for row in rows) / COUNT
+        assert mean == pytest.approx(result["latency"]["token"]["AL"]), "corpus values are unweighted means"
+    assert 0 < report["iou"] <= 1
+    text = (tmp_path / "r" / "report.md").read_text()
+    assert "SimulEval" in text and "the paper" in text, "each convention is named"
+
+
+def test_dials_and_one_direction(checkpoint, test_set):
+    report = evaluate_checkpoint(
+        checkpoint, test_set / "test.en", test_set / "test.de", "en-de", progress=False, min_lag=3, max_lag=3
+    )
+    assert list(report.directions) == ["en-de"] and report.iou is None
+    paths = [row["token_path"] for row in report.directions["en-de"].sentences]
+    assert all(path[0] == 3 or path[0] < 3 and len(set(path)) == 1 for path in paths)
+
+
+def test_forced_paths_cover_the_reference(checkpoint, pairs):
+    model, *tokenizers = load_direction(checkpoint, "de-en")
+    paths = forced_word_paths(model, *tokenizers, [p.source for p in pairs], [p.target for p in pairs], batch_size=7)
+    for path, pair in zip(paths, pairs):
+        assert len(path) == len(pair.target.split())
+        assert path == sorted(path) and 1 <= path[0] and path[-1] <= len(pair.source.split())
+
+
+@pytest.mark.parametrize("path, source, expected", [([4] * 6 + [7] * 15, 7, 3.5), ([2, 4, 4, 4], 6, 3.0), ([1, 2, 3], 3, 1.0)])
+def test_consecutive_reads(path, source, expected):
+    assert consecutive_reads(path, source) == expected
+
+
+def test_bad_input_gets_one_sentence_and_no_report(checkpoint, test_set, tmp_path, capsys):
+    output = tmp_path / "none"
+    (tmp_path / "short.en").write_text("one\n")
+    (tmp_path / "long.de").write_text("wort " * 400 + "\n")
+    (tmp_path / "gap.de").write_text("a\n\nb\n")
+    (tmp_path / "three.en").write_text("a\nb\nc\n")
+    (tmp_path / "bad.align").write_text("0-0\n" * (COUNT - 1) + "99-0\n")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text("{")
+    good = options(checkpoint, test_set)
+    for arguments, message in (
+        ([*good, "--target", str(tmp_path / "short.en")], "no test set"),
+        ([*good, "--source", str(tmp_path / "long.de"), "--target", str(tmp_path / "short.en")], "limit"),
+        ([*good, "--source", str(tmp_path / "gap.de"), "--target", str(tmp_path / "three.en")], "line 2, is empty"),
+        ([*good, "--alignments", str(tmp_path / "bad.align")], f"line {COUNT}: 99-0 is out of range"),
+        ([*good, "--alignments", str(tmp_path / "short.en")], "lines for"),
+        ([*good, "--model", str(tmp_path / "broken")], ""),
+        ([*good, "--model", str(tmp_path / "nowhere")], "nowhere"),
+    ):
+        assert message in fails(capsys, "evaluate", *arguments, "--output", str(output))
+        assert not output.exists()
+
+
+def test_compare(checkpoint, pairs, test_set, tmp_path, capsys):
+    other = save_model(tmp_path / "other", pairs, seed=1)
+    for name, model in (("a", checkpoint), ("b", other)):
+        run(capsys, "evaluate", *options(model, test_set, "--output", str(tmp_path / name)))
+    table = run(capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b"), "--tolerance", "99", "--samples", "100")
+    assert "| a |" in table and "| b |" in table and "paired bootstrap" in table and "a - b" in table
+    assert "nothing to test" in run(capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b"), "--tolerance", "0")
+    systems = load_systems(tmp_path / "a")
+    same = contests([systems[0], systems[0]], samples=50)
+    assert same[0].difference == 0 and same[0].verdict == "no significant difference"
+    assert "neither a report" in fails(capsys, "compare", str(test_set))
+
+
+def test_sweep(checkpoint, pairs, test_set, tmp_path, capsys):
+    offline = save_model(tmp_path / "offline", pairs, policy="offline")
+    run(
+        capsys,
+        "sweep",
+        *options(checkpoint, test_set, "--limit", "8", "--output", str(tmp_path / "curve")),
+        "--model",
+        checkpoint,
+        offline,
+        "--label",
+        "Dual Paths",
+        "Offline",
+        "--max-lag",
+        "1",
+        "4",
+    )
+    rows = list(csv.DictReader((tmp_path / "curve.csv").open()))
+    assert len(rows) == 2 * 2 + 2, "two lags both ways, and offline once both ways"
+    lags = [float(row["AL"]) for row in rows if row["direction"] == "de-en" and row["system"] == "Dual Paths"]
+    assert lags == sorted(lags)
+    assert (tmp_path / "curve.md").read_text().startswith("| system | direction | setting | CR | AP | AL | DAL | BLEU |")
+    assert (tmp_path / "curve.png").stat().st_size > 10_000 and (tmp_path / "curve.svg").read_text().startswith("<?xml")
+
+
+def test_plot_path(checkpoint, pairs, tmp_path, capsys):
+    text = run(capsys, "plot-path", "--model", checkpoint, pairs[0].source)
+    assert "de-en: path" in text and "de-en: transposed" in text and "en-de: path" in text and "·" in text
+    outputs = [str(tmp_path / f"path.{kind}") for kind in ("png", "svg", "txt")]
+    run(capsys, "plot-path", "--model", checkpoint, "--translation", "Đây là một câu.", "Größe übt süß", "--output", *outputs)
+    assert (tmp_path / "path.png").stat().st_size > 20_000
+    assert "none of" in fails(capsys, "plot-path", "--model", checkpoint, "Hund", "--output", "x.gif")
+    offline = save_model(tmp_path / "offline", pairs, policy="offline")
+    assert "path" in run(capsys, "plot-path", "--model", offline, pairs[0].source)
