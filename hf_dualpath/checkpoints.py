@@ -11,7 +11,17 @@ from safetensors.torch import load_file, save_file
 
 WEIGHTS = "model.safetensors"
 # What a published folder holds; optimizer states and other checkpoints of a run stay at home.
-PUBLISHED = ("*.safetensors", "*.json", "*.py", "*.md", "*.png", "*.svg", "*.csv", "*/tokenizer*.json", "*/special_*.json")
+PUBLISHED = (
+    "*.safetensors",
+    "*.json",
+    "*.py",
+    "*.md",
+    "*.png",
+    "*.svg",
+    "*.csv",
+    "*/tokenizer*.json",
+    "*/special_*.json",
+)
 
 
 def last_checkpoints(run: str | Path, count: int) -> list[Path]:
@@ -36,7 +46,9 @@ def average_checkpoints(folders: Sequence[str | Path], output: str | Path) -> Pa
     for folder in folders:
         last = load_file(folder / WEIGHTS)
         if total and last.keys() != total.keys():
-            raise ValueError(f"{folder} has other weights than {folders[0]}: only checkpoints of one model can be averaged.")
+            raise ValueError(
+                f"{folder} has other weights than {folders[0]}: only checkpoints of one model can be averaged."
+            )
         for name, tensor in last.items():
             total[name] = total.get(name, 0) + tensor.double()
     mean = {name: (tensor / len(folders)).to(last[name].dtype) for name, tensor in total.items()}

@@ -95,7 +95,9 @@ def add_evaluate(commands):
     add_model_arguments(parser)
     add_test_set(parser)
     parser.add_argument("--alignments", help="gold alignments, source-target, Pharaoh i-j (or i?j) a line a sentence")
-    parser.add_argument("--output", default="evaluation", help="folder for report.json, report.md and sentences.*.jsonl")
+    parser.add_argument(
+        "--output", default="evaluation", help="folder for report.json, report.md and sentences.*.jsonl"
+    )
 
     def run(arguments):
         from rich.console import Console
@@ -136,7 +138,9 @@ def add_compare(commands):
         "paired bootstrap tests between those of like latency.",
     )
     parser.add_argument("reports", nargs="+", help="report folders, or SimulEval's instances.log")
-    parser.add_argument("--tolerance", type=float, default=0.5, help="word-level AL may differ by so much (default 0.5)")
+    parser.add_argument(
+        "--tolerance", type=float, default=0.5, help="word-level AL may differ by so much (default 0.5)"
+    )
     parser.add_argument("--samples", type=int, default=1000, help="bootstrap samples")
     parser.add_argument("--output", help="also write the tables to this Markdown file")
 
@@ -159,8 +163,12 @@ def add_sweep(commands):
         description="Measure one or many checkpoints, each at every value of one dial, into OUTPUT.csv, .md, .png and .svg.",
     )
     parser.add_argument("--model", nargs="+", required=True, help="checkpoints")
-    parser.add_argument("--label", nargs="+", help="their names in tables and curves (default: their folders'); the same "
-                        "name for several makes one line of them")
+    parser.add_argument(
+        "--label",
+        nargs="+",
+        help="their names in tables and curves (default: their folders'); the same "
+        "name for several makes one line of them",
+    )
     parser.add_argument("--direction", help="such as de-en; default: both directions of a dual checkpoint")
     add_test_set(parser)
     dials = parser.add_mutually_exclusive_group()
@@ -177,7 +185,9 @@ def add_sweep(commands):
         if len(labels) != len(arguments.model):
             raise ValueError(f"There are {len(arguments.model)} models and {len(labels)} labels.")
         settings = [
-            {name: value} for name in ("write_threshold", "wait_k", "max_lag") for value in getattr(arguments, name) or ()
+            {name: value}
+            for name in ("write_threshold", "wait_k", "max_lag")
+            for value in getattr(arguments, name) or ()
         ]
         rows = sweep(
             arguments.model,

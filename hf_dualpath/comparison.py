@@ -164,7 +164,9 @@ def sweep(
                     raise
                 if number:
                     continue
-                report = evaluate_checkpoint(model, source_file, target_file, direction, None, batch_size, progress, limit)
+                report = evaluate_checkpoint(
+                    model, source_file, target_file, direction, None, batch_size, progress, limit
+                )
             for name, result in report.directions.items():
                 lag = result.latency["token"]
                 rows.append(

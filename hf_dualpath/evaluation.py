@@ -60,7 +60,13 @@ class Report:
 
     def summary(self) -> dict:
         directions = {name: report.summary() for name, report in self.directions.items()}
-        return {"model": self.model, "dials": self.dials, "directions": directions, "iou": self.iou, "conventions": CONVENTIONS}
+        return {
+            "model": self.model,
+            "dials": self.dials,
+            "directions": directions,
+            "iou": self.iou,
+            "conventions": CONVENTIONS,
+        }
 
     def markdown(self) -> str:
         lines = [f"# {self.model}", ""]
@@ -126,7 +132,9 @@ def evaluate_checkpoint(
     """
     sides = [read_lines(file)[:limit] for file in (source_file, target_file)]
     if len(sides[0]) != len(sides[1]):
-        raise DataError(f"{source_file} has {len(sides[0])} lines and {target_file} {len(sides[1])}: they are no test set.")
+        raise DataError(
+            f"{source_file} has {len(sides[0])} lines and {target_file} {len(sides[1])}: they are no test set."
+        )
     if not sides[0]:
         raise DataError(f"{source_file} is empty.")
     for file, side in zip((source_file, target_file), sides):
@@ -183,7 +191,11 @@ def evaluate_direction(
         name,
         quality([translation.text for translation in found], references),
         {unit: mean_of([row[unit] for row in sentences]) for unit in ("token", "word")},
-        {"seconds": seconds, "words_per_second": words / seconds, "milliseconds_per_word": 1000 * seconds / max(words, 1)},
+        {
+            "seconds": seconds,
+            "words_per_second": words / seconds,
+            "milliseconds_per_word": 1000 * seconds / max(words, 1),
+        },
         sentences=sentences,
     )
     if alignments is not None:

@@ -18,7 +18,6 @@ from transformers.generation import GenerateEncoderDecoderOutput, LogitsProcesso
 from transformers.generation.streamers import BaseStreamer
 
 
-
 NOWHERE = torch.iinfo(torch.long).max  # a head that has not stopped yet
 
 

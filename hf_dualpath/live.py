@@ -76,7 +76,13 @@ def translate_file(arguments: Namespace, dials: dict):
     lines = read_lines(arguments.file)
     full = [index for index, line in enumerate(lines) if line]
     found, seconds = translate_corpus(
-        model, source, target, [lines[index] for index in full], arguments.batch_size, progress=sys.stderr.isatty(), **dials
+        model,
+        source,
+        target,
+        [lines[index] for index in full],
+        arguments.batch_size,
+        progress=sys.stderr.isatty(),
+        **dials,
     )
     texts = [""] * len(lines)
     for index, result in zip(full, found):
@@ -123,4 +129,3 @@ def show_path(translator: SimultaneousTranslator) -> Callable[[Event, TextIO], N
         output.flush()
 
     return show
-

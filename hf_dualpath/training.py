@@ -221,7 +221,9 @@ def train(recipe: str | Path | None, overrides: list[str]) -> DualPathTrainer:
     trainer.train(resume_from_checkpoint=resume)
     trainer.save_model()
     if arguments.average_checkpoints and trainer.is_world_process_zero():
-        average_checkpoints(last_checkpoints(arguments.output_dir, arguments.average_checkpoints), arguments.output_dir)
+        average_checkpoints(
+            last_checkpoints(arguments.output_dir, arguments.average_checkpoints), arguments.output_dir
+        )
     trainer.accelerator.wait_for_everyone()
     if arguments.average_checkpoints:
         start_from(trainer.accelerator.unwrap_model(trainer.model), arguments.output_dir)
@@ -249,7 +251,11 @@ def make_card(
     for given in (model, data, arguments):
         for item in fields(given):
             value = getattr(given, item.name)
-            default = item.default_factory() if item.default is MISSING and item.default_factory is not MISSING else item.default
+            default = (
+                item.default_factory()
+                if item.default is MISSING and item.default_factory is not MISSING
+                else item.default
+            )
             if value != default and isinstance(value, (str, int, float, bool)) and item.name not in MACHINE_SETTINGS:
                 settings[item.name] = value
     used = data.dataset or data.train_file or f"{data.train_source} and {data.train_target}"
@@ -265,7 +271,16 @@ def make_card(
     )
 
 
-MACHINE_SETTINGS = ("data_dir", "output_dir", "init_from", "disable_tqdm", "use_cpu", "logging_dir", "run_name", "tokenizer")
+MACHINE_SETTINGS = (
+    "data_dir",
+    "output_dir",
+    "init_from",
+    "disable_tqdm",
+    "use_cpu",
+    "logging_dir",
+    "run_name",
+    "tokenizer",
+)
 
 
 def _without_paths(overrides: list[str]) -> list[str]:

@@ -11,7 +11,6 @@ from .configuration_dualpath import DualPathConfig
 from .corpus import encode_source
 from .duality import transpose_path
 from .streaming import load_direction
-from .tokenization import load_tokenizers
 
 
 MARKERS = "osD^vPX*"
@@ -55,7 +54,9 @@ def quality_latency_curve(rows: Sequence[dict], outputs: Sequence[str | Path], x
                 continue
             points.sort(key=lambda row: row[x])
             style = {"marker": MARKERS[index % len(MARKERS)], "linestyle": LINES[index % len(LINES)]}
-            axis.plot([p[x] for p in points], [p[y] for p in points], label=system, markersize=5, linewidth=1.4, **style)
+            axis.plot(
+                [p[x] for p in points], [p[y] for p in points], label=system, markersize=5, linewidth=1.4, **style
+            )
         axis.set_title(direction)
         axis.set_xlabel(f"{x} (tokens)")
         axis.set_ylabel(y)
@@ -76,7 +77,9 @@ class PathPicture:
 
 
 @torch.inference_mode()
-def path_pictures(model_path: str, text: str, translation: str | None = None, direction: str | None = None) -> list[PathPicture]:
+def path_pictures(
+    model_path: str, text: str, translation: str | None = None, direction: str | None = None
+) -> list[PathPicture]:
     """The path of a sentence and, for a dual checkpoint, the transposed path and the backward path over the same pair.
 
     Without `translation` the model's own is taken.
@@ -165,7 +168,9 @@ def plot_paths(pictures: Sequence[PathPicture], outputs: Sequence[str | Path]):
 
 
 def _arrow(axis, start, end, color: str):
-    axis.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": color, "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0})
+    axis.annotate(
+        "", end, start, arrowprops={"arrowstyle": "->", "color": color, "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0}
+    )
 
 
 def text_paths(pictures: Sequence[PathPicture]) -> str:
@@ -176,7 +181,9 @@ def text_paths(pictures: Sequence[PathPicture]) -> str:
         lines = [picture.title]
         for row, word in enumerate(picture.target):
             stops = picture.path[:, row]
-            cells = "".join("█" if j < stops.min() else "░" if j < stops.max() else "·" for j in range(len(picture.source)))
+            cells = "".join(
+                "█" if j < stops.min() else "░" if j < stops.max() else "·" for j in range(len(picture.source))
+            )
             lines.append(f"{word:>{width}} {cells} {int(stops.max())}")
         lines.append(" " * (width + 1) + " ".join(picture.source))
         blocks.append("\n".join(lines))

@@ -131,7 +131,9 @@ def benchmark_decode():
 
         run_ours(), run_marian()
         our_seconds, marian_seconds = alternate(rounds, run_ours, run_marian)
-        print(f"      tokens/s at batch {batch}: ours {20 * batch / our_seconds:.0f}, Marian {20 * batch / marian_seconds:.0f}")
+        print(
+            f"      tokens/s at batch {batch}: ours {20 * batch / our_seconds:.0f}, Marian {20 * batch / marian_seconds:.0f}"
+        )
         report(f"greedy decoding, batch {batch}: tokens/s over MarianMTModel", marian_seconds / our_seconds, bar, True)
 
 

@@ -21,8 +21,8 @@ SENTENCES = {
     "en-de": ["I would like to go home now.", "She has never seen the sea."],
 }
 TOY_SENTENCES = {
-    "de-en": ["Der kleine Hund hat den Kuchen gegessen.", "Heute ruft die Mutter den Arzt an."],
-    "en-de": ["The brothers can touch the picture.", "Max has awakened me."],
+    "de-en": ["Eine Hexe tritt zu Hause auf.", "Wir sollen einen Schirm zurücklassen."],
+    "en-de": ["Lisa touches our big potato.", "In summer his dog sees her."],
 }
 TOY_MODEL = Path("runs/quickstart")
 
@@ -32,8 +32,13 @@ def train_toy_model() -> Path:
     if not (TOY_MODEL / "README.md").is_file():
         from hf_dualpath.training import train
 
-        print("No checkpoint ships yet: training the smallest model on the toy languages (about two minutes) ...", flush=True)
-        train("scripts/recipes/toy.yaml", ["--output_dir", str(TOY_MODEL), "--max_steps", "300", "--eval_strategy", "no"])
+        print(
+            "No checkpoint ships yet: training the smallest model on the toy languages (about two minutes) ...",
+            flush=True,
+        )
+        train(
+            "scripts/recipes/toy.yaml", ["--output_dir", str(TOY_MODEL), "--max_steps", "350", "--eval_strategy", "no"]
+        )
     return TOY_MODEL
 
 

@@ -52,9 +52,15 @@ def test_text(checkpoint, capsys):
 
 
 def test_json_events(checkpoint, capsys):
-    events = [json.loads(line) for line in run(capsys, "translate", "--model", checkpoint, "--json", TEXT).splitlines()]
+    events = [
+        json.loads(line) for line in run(capsys, "translate", "--model", checkpoint, "--json", TEXT).splitlines()
+    ]
     assert [event["word"] for event in events if event["event"] == "read"] == TEXT.split()
-    assert all({"source_words_read", "source_tokens_read", "seconds"} < event.keys() for event in events if event["event"] == "write")
+    assert all(
+        {"source_words_read", "source_tokens_read", "seconds"} < event.keys()
+        for event in events
+        if event["event"] == "write"
+    )
 
 
 def test_show_path_is_plain_without_a_terminal(checkpoint, capsys):
@@ -64,7 +70,16 @@ def test_show_path_is_plain_without_a_terminal(checkpoint, capsys):
 
 def test_output_and_files(checkpoint, capsys, tmp_path):
     (tmp_path / "in.txt").write_text("Der Hund\n\nDie Katze\n", encoding="utf-8")
-    run(capsys, "translate", "--model", checkpoint, "--file", str(tmp_path / "in.txt"), "--output", str(tmp_path / "out.txt"))
+    run(
+        capsys,
+        "translate",
+        "--model",
+        checkpoint,
+        "--file",
+        str(tmp_path / "in.txt"),
+        "--output",
+        str(tmp_path / "out.txt"),
+    )
     lines = (tmp_path / "out.txt").read_text(encoding="utf-8").split("\n")
     assert len(lines) == 4 and lines[1] == ""
     translator = SimultaneousTranslator.from_pretrained(checkpoint, is_sentence_end=None)
@@ -92,9 +107,7 @@ def test_standard_input(checkpoint, capsys, monkeypatch):
 
 def live(checkpoint: str, *arguments: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "hf_dualpath", "translate", "--model", checkpoint, *arguments]
-    return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
-    )
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
 
 
 def test_words_come_out_of_a_pipe_while_the_source_is_open(checkpoint):
@@ -109,7 +122,10 @@ def test_words_come_out_of_a_pipe_while_the_source_is_open(checkpoint):
 
 
 def test_help_teaches(capsys):
-    for arguments, words in ((["--help"], ("translate", "train", "tail -f")), (["translate", "--help"], ("--wpm", "latency"))):
+    for arguments, words in (
+        (["--help"], ("translate", "train", "tail -f")),
+        (["translate", "--help"], ("--wpm", "latency")),
+    ):
         with pytest.raises(SystemExit) as stop:
             main(arguments)
         text = capsys.readouterr().out

@@ -138,7 +138,9 @@ def test_collator():
     assert batch["labels"].tolist() == [[7, 8, 1], [1, -100, -100]]
 
 
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=80), st.integers(30, 100), st.integers(1, 4), st.integers(0, 9))
+@given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=80), st.integers(30, 100), st.integers(1, 4), st.integers(0, 9)
+)
 @settings(max_examples=60, deadline=None)
 def test_batches_hold_everything_within_the_limit(lengths, max_tokens, processes, epoch):
     lengths = np.array(lengths)

@@ -55,7 +55,9 @@ def options(checkpoint, test_set, *more: str) -> list[str]:
 
 
 def test_report(checkpoint, test_set, tmp_path, capsys):
-    arguments = options(checkpoint, test_set, "--alignments", str(test_set / "test.align"), "--output", str(tmp_path / "r"))
+    arguments = options(
+        checkpoint, test_set, "--alignments", str(test_set / "test.align"), "--output", str(tmp_path / "r")
+    )
     table = run(capsys, "evaluate", *arguments)
     assert "BLEU" in table and "de-en" in table and "en-de" in table
     report = json.loads((tmp_path / "r" / "report.json").read_text())
@@ -65,7 +67,9 @@ def test_report(checkpoint, test_set, tmp_path, capsys):
         assert set(result["latency"]["token"]) == set(result["latency"]["word"]) == {"AP", "AL", "DAL", "LAAL", "CR"}
         assert 0 <= result["paths"]["sufficiency"] <= 1 and 0 < result["paths"]["necessity"] <= 1
         assert result["speed"]["words_per_second"] > 0
-        rows = [json.loads(line) for line in (tmp_path / "r" / f"sentences.{direction}.jsonl").read_text().splitlines()]
+        rows = [
+            json.loads(line) for line in (tmp_path / "r" / f"sentences.{direction}.jsonl").read_text().splitlines()
+        ]
         assert len(rows) == COUNT and len(rows[0]["token_path"]) and "necessity" in rows[0]
         mean = sum(row["token"]["AL"] for row in rows) / COUNT
         assert mean == pytest.approx(result["latency"]["token"]["AL"]), "corpus values are unweighted means"
@@ -91,7 +95,9 @@ def test_forced_paths_cover_the_reference(checkpoint, pairs):
         assert path == sorted(path) and 1 <= path[0] and path[-1] <= len(pair.source.split())
 
 
-@pytest.mark.parametrize("path, source, expected", [([4] * 6 + [7] * 15, 7, 3.5), ([2, 4, 4, 4], 6, 3.0), ([1, 2, 3], 3, 1.0)])
+@pytest.mark.parametrize(
+    "path, source, expected", [([4] * 6 + [7] * 15, 7, 3.5), ([2, 4, 4, 4], 6, 3.0), ([1, 2, 3], 3, 1.0)]
+)
 def test_consecutive_reads(path, source, expected):
     assert consecutive_reads(path, source) == expected
 
@@ -152,15 +158,29 @@ def test_sweep(checkpoint, pairs, test_set, tmp_path, capsys):
     assert len(rows) == 2 * 2 + 2, "two lags both ways, and offline once both ways"
     lags = [float(row["AL"]) for row in rows if row["direction"] == "de-en" and row["system"] == "Dual Paths"]
     assert lags == sorted(lags)
-    assert (tmp_path / "curve.md").read_text().startswith("| system | direction | setting | CR | AP | AL | DAL | BLEU |")
-    assert (tmp_path / "curve.png").stat().st_size > 10_000 and (tmp_path / "curve.svg").read_text().startswith("<?xml")
+    assert (
+        (tmp_path / "curve.md").read_text().startswith("| system | direction | setting | CR | AP | AL | DAL | BLEU |")
+    )
+    assert (tmp_path / "curve.png").stat().st_size > 10_000 and (tmp_path / "curve.svg").read_text().startswith(
+        "<?xml"
+    )
 
 
 def test_plot_path(checkpoint, pairs, tmp_path, capsys):
     text = run(capsys, "plot-path", "--model", checkpoint, pairs[0].source)
     assert "de-en: path" in text and "de-en: transposed" in text and "en-de: path" in text and "·" in text
     outputs = [str(tmp_path / f"path.{kind}") for kind in ("png", "svg", "txt")]
-    run(capsys, "plot-path", "--model", checkpoint, "--translation", "Đây là một câu.", "Größe übt süß", "--output", *outputs)
+    run(
+        capsys,
+        "plot-path",
+        "--model",
+        checkpoint,
+        "--translation",
+        "Đây là một câu.",
+        "Größe übt süß",
+        "--output",
+        *outputs,
+    )
     assert (tmp_path / "path.png").stat().st_size > 20_000
     assert "none of" in fails(capsys, "plot-path", "--model", checkpoint, "Hund", "--output", "x.gif")
     offline = save_model(tmp_path / "offline", pairs, policy="offline")

@@ -253,7 +253,12 @@ def test_a_lower_threshold_writes_earlier():
             torch.manual_seed(seed)
             model = lively_model()
             path = model.generate(
-                ids, mask, write_threshold=threshold, max_new_tokens=20, min_new_tokens=20, return_dict_in_generate=True
+                ids,
+                mask,
+                write_threshold=threshold,
+                max_new_tokens=20,
+                min_new_tokens=20,
+                return_dict_in_generate=True,
             ).path
             totals.append(path.float().mean().item())
         means.append(sum(totals))
@@ -302,7 +307,13 @@ def test_lengths_and_scores():
     model = lively_model()
     ids, mask = random_batch(LENGTHS)
     output = model.generate(
-        ids, mask, min_new_tokens=6, max_new_tokens=6, output_scores=True, output_logits=True, return_dict_in_generate=True
+        ids,
+        mask,
+        min_new_tokens=6,
+        max_new_tokens=6,
+        output_scores=True,
+        output_logits=True,
+        return_dict_in_generate=True,
     )
     assert output.sequences.shape == (5, 7) and len(output.scores) == len(output.logits) == 6
     assert (output.scores[0][:, 1] == -torch.inf).all() and output.logits[0].isfinite().all()
@@ -333,7 +344,9 @@ def test_processors_are_honoured():
             return scores
 
     assert (model.generate(ids, mask, max_new_tokens=3, logits_processor=[Only()])[:, 1:] == 7).all()
-    assert [token for token, _ in written(stream(model, ids[0].tolist(), max_new_tokens=3, logits_processor=[Only()]))] == [7] * 3
+    assert [
+        token for token, _ in written(stream(model, ids[0].tolist(), max_new_tokens=3, logits_processor=[Only()]))
+    ] == [7] * 3
 
 
 def test_streamer():

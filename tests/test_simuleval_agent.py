@@ -7,13 +7,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 from conftest import ROOT
 from test_cli import run
 from test_evaluation import save_model
-
-from urllib.request import Request, urlopen
 
 from hf_dualpath.comparison import load_systems
 from hf_dualpath.evaluation import evaluate_checkpoint
@@ -71,13 +70,22 @@ def test_the_same_figures(setting, dials, tmp_path):
     assert ours.quality["bleu"] == pytest.approx(theirs["BLEU"], abs=1e-6)
 
     system = load_systems(tmp_path / "out" / "instances.log")[0]
-    assert system.word_al == pytest.approx(theirs["AL"], abs=1e-6) and system.bleu == pytest.approx(theirs["BLEU"], abs=1e-6)
+    assert system.word_al == pytest.approx(theirs["AL"], abs=1e-6) and system.bleu == pytest.approx(
+        theirs["BLEU"], abs=1e-6
+    )
 
 
 def test_log_and_report_side_by_side(setting, tmp_path, capsys):
     folder, model = setting
     simuleval(
-        folder, model, "--agent-class", "hf_dualpath.simuleval_agent.DualPathAgent", "--output", str(tmp_path / "se"), "--end-index", "20"
+        folder,
+        model,
+        "--agent-class",
+        "hf_dualpath.simuleval_agent.DualPathAgent",
+        "--output",
+        str(tmp_path / "se"),
+        "--end-index",
+        "20",
     )
     arguments = ["--source", str(folder / "test.de"), "--target", str(folder / "test.en"), "--limit", "20"]
     run(capsys, "evaluate", "--model", model, "--direction", "de-en", *arguments, "--output", str(tmp_path / "ours"))
@@ -124,5 +132,9 @@ def test_standalone_server(setting, tmp_path):
 
 def request(port: str, method: str, path: str, body: str | None = None) -> str:
     data = None if body is None else body.encode()
-    with urlopen(Request(f"http://127.0.0.1:{port}{path}", data=data if data else (b"" if method == "POST" else None), method=method)) as answer:
+    with urlopen(
+        Request(
+            f"http://127.0.0.1:{port}{path}", data=data if data else (b"" if method == "POST" else None), method=method
+        )
+    ) as answer:
         return answer.read().decode()

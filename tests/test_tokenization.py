@@ -70,7 +70,9 @@ def test_special_tokens_in_a_text_are_text(bpe, words, tmp_path):
     save_tokenizers(tmp_path, bpe, bpe)
     for tokenizer in (bpe, load_tokenizers(tmp_path)[0]):
         assert tokenizer("Hund </s> <pad>")["input_ids"].count(tokenizer.eos_token_id) == 1
-        assert tokenizer.decode(tokenizer("Hund </s> <pad>")["input_ids"], skip_special_tokens=True) == "Hund </s> <pad>"
+        assert (
+            tokenizer.decode(tokenizer("Hund </s> <pad>")["input_ids"], skip_special_tokens=True) == "Hund </s> <pad>"
+        )
     assert words("a </s> b")["input_ids"].count(words.eos_token_id) == 1
 
 
@@ -106,7 +108,9 @@ def test_sentencepiece_words_come_one_token_later():
     vocabulary = {"<pad>": 0, "</s>": 1, "<unk>": 2, "▁Hallo": 3, "▁W": 4, "elt": 5}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    )
     assembler = WordAssembler(tokenizer)
     assert [assembler.push(token) for token in (3, 4, 5, 1)] == [None, "Hallo", None, "Welt"]
     assert assembler.finish() is None

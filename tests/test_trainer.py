@@ -157,7 +157,10 @@ def test_resuming_is_bit_identical(tmp_path):
     resumed.train(resume_from_checkpoint=True)
     whole, cut = (weights(tmp_path / name / "checkpoint-6") for name in ("whole", "cut"))
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
-    logs = [[e["loss"] for e in json.loads((tmp_path / n / "checkpoint-6/trainer_state.json").read_text())["log_history"]] for n in ("whole", "cut")]
+    logs = [
+        [e["loss"] for e in json.loads((tmp_path / n / "checkpoint-6/trainer_state.json").read_text())["log_history"]]
+        for n in ("whole", "cut")
+    ]
     assert logs[0] == logs[1]
 
 
@@ -258,7 +261,13 @@ def test_what_is_saved_has_nothing_to_unpickle(tmp_path):
     run.train()
     run.save_model()
     names = {path.name for path in tmp_path.iterdir() if path.is_file()}
-    assert {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json", "modeling_dualpath.py"} <= names
+    assert {
+        "model.safetensors",
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "modeling_dualpath.py",
+    } <= names
     assert not [name for name in names if name.endswith((".bin", ".pt", ".pth", ".pkl"))]
 
 

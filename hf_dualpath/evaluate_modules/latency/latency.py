@@ -6,7 +6,9 @@ import evaluate
 from hf_dualpath.latency import latency_metrics
 
 
-_DESCRIPTION = "Average proportion, average lagging, differentiable and length-adaptive average lagging of READ/WRITE paths."
+_DESCRIPTION = (
+    "Average proportion, average lagging, differentiable and length-adaptive average lagging of READ/WRITE paths."
+)
 _KWARGS = """
 Args:
     predictions (list of list of int): for each sentence, the source tokens (or words) read before each target token.
