@@ -89,8 +89,8 @@ def add_evaluate(commands):
     parser = commands.add_parser(
         "evaluate",
         help="quality, latency and paths of a checkpoint",
-        description="Measure a checkpoint on a test set. A dual one is measured in both directions at once, SOURCE and TARGET "
-        "being the sides of its forward direction; with --direction they are that direction's.",
+        description="Measure a checkpoint on a test set. A dual one is measured in both directions at once, SOURCE "
+        "and TARGET being the sides of its forward direction; with --direction they are that direction's.",
     )
     add_model_arguments(parser)
     add_test_set(parser)
@@ -134,8 +134,8 @@ def add_compare(commands):
     parser = commands.add_parser(
         "compare",
         help="systems side by side, with significance",
-        description="Compare reports of `dualpath evaluate` (or instances.log files of SimulEval): all systems by latency, and "
-        "paired bootstrap tests between those of like latency.",
+        description="Compare reports of `dualpath evaluate` (or instances.log files of SimulEval): all systems by "
+        "latency, and paired bootstrap tests between those of like latency.",
     )
     parser.add_argument("reports", nargs="+", help="report folders, or SimulEval's instances.log")
     parser.add_argument(
@@ -160,7 +160,7 @@ def add_sweep(commands):
     parser = commands.add_parser(
         "sweep",
         help="quality against latency: tables and the curve",
-        description="Measure one or many checkpoints, each at every value of one dial, into OUTPUT.csv, .md, .png and .svg.",
+        description="Measure one or many checkpoints at every value of one dial, into OUTPUT.csv, .md, .png and .svg.",
     )
     parser.add_argument("--model", nargs="+", required=True, help="checkpoints")
     parser.add_argument(
@@ -215,8 +215,8 @@ def add_plot_path(commands):
     parser = commands.add_parser(
         "plot-path",
         help="draw the READ/WRITE path of a sentence",
-        description="Draw the path of a sentence, a grid a head; for a dual checkpoint with the transposed and the backward "
-        "path beside it. Without --output it is drawn in the terminal.",
+        description="Draw the path of a sentence, a grid a head; for a dual checkpoint with the transposed and the "
+        "backward path beside it. Without --output it is drawn in the terminal.",
     )
     add_model_arguments(parser)
     parser.add_argument("text", metavar="SENTENCE", help="the source sentence")
@@ -246,7 +246,7 @@ def add_average(commands):
     parser = commands.add_parser(
         "average",
         help="average the weights of checkpoints",
-        description="Average checkpoints into a new one: name them, or a training run and how many of its last to take.",
+        description="Average checkpoints into a new one: name them, or a run and how many of its last to take.",
     )
     parser.add_argument("checkpoints", nargs="+", help="checkpoint folders, or one run folder with --last")
     parser.add_argument("--last", type=int, help="take the last so many checkpoints of the run")
@@ -268,7 +268,7 @@ def add_push(commands):
     parser = commands.add_parser(
         "push",
         help="publish a checkpoint on the Hugging Face Hub",
-        description="Upload a complete checkpoint folder. Optimizer states and other checkpoints of a run stay at home.",
+        description="Upload a complete checkpoint. Optimizer states and other checkpoints of a run stay at home.",
     )
     parser.add_argument("folder", help="the checkpoint")
     parser.add_argument("repo_id", help="such as your-name/dualpath-de-en")

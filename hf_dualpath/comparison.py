@@ -99,7 +99,7 @@ def load_simuleval(log: Path) -> System:
 
 
 def contests(systems: Sequence[System], tolerance: float = 0.5, samples: int = 1000) -> list[Contest]:
-    """Paired bootstrap tests between all systems on one test set whose word-level AL differs by at most `tolerance`."""
+    """Paired bootstrap tests between all systems on one test set whose word-level AL differs by up to `tolerance`."""
     found = []
     for first, second in combinations(systems, 2):
         same_test = first.references == second.references
@@ -126,8 +126,8 @@ def compare_table(systems: Sequence[System], found: Sequence[Contest]) -> str:
             lag = (contest.first.word_al + contest.second.word_al) / 2
             pair = f"{contest.first.name} - {contest.second.name}"
             lines.append(
-                f"| {contest.first.direction} | {lag:.2f} | {pair} | {contest.difference:+.2f} | {contest.p_value:.3f} "
-                f"| {contest.verdict} |"
+                f"| {contest.first.direction} | {lag:.2f} | {pair} "
+                f"| {contest.difference:+.2f} | {contest.p_value:.3f} | {contest.verdict} |"
             )
     else:
         lines += ["", "No two systems have a like latency on the same test set: nothing to test."]
@@ -151,7 +151,7 @@ def sweep(
     progress: bool = True,
     limit: int | None = None,
 ) -> list[dict]:
-    """One row for each model, setting and direction: token-level latency and BLEU. An offline model is measured once."""
+    """One row per model, setting and direction: token-level latency and BLEU. An offline model is measured once."""
     rows = []
     for model, label in zip(models, labels, strict=True):
         for number, dials in enumerate(settings):

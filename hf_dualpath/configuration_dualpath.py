@@ -17,8 +17,8 @@ class SinglePathConfig(PreTrainedConfig):
     Configuration of one translation direction. Field names follow `MarianConfig`; these are our own:
 
     policy (`str`, *optional*, defaults to `"single_path"`):
-        How READ and WRITE are decided: `"offline"` (read all, then write), `"wait_k"` (fixed), `"mma"` (every head of every
-        decoder layer decides), `"single_path"` (the first decoder layer's heads decide for all layers).
+        How READ and WRITE are decided: `"offline"` (read all, then write), `"wait_k"` (fixed), `"mma"` (every head of
+        every decoder layer decides), `"single_path"` (the first decoder layer's heads decide for all layers).
     monotonic_attention (`str`, *optional*, defaults to `"infinite_lookback"`):
         What an adaptive policy attends to: everything up to its stop, or only the stop itself (`"hard_aligned"`).
     wait_k (`int`, *optional*, defaults to 3):
@@ -37,7 +37,8 @@ class SinglePathConfig(PreTrainedConfig):
     ```python
     >>> from hf_dualpath import SinglePathConfig, SinglePathForConditionalGeneration
 
-    >>> model = SinglePathForConditionalGeneration(SinglePathConfig(vocab_size=100, d_model=32, policy="wait_k", wait_k=5))
+    >>> config = SinglePathConfig(vocab_size=100, d_model=32, policy="wait_k", wait_k=5)
+    >>> model = SinglePathForConditionalGeneration(config)
     ```
     """
 
@@ -129,8 +130,8 @@ class SinglePathConfig(PreTrainedConfig):
             )
         if self.share_encoder_decoder_embeddings and self.vocab_size != self.decoder_vocab_size:
             raise ValueError(
-                f"The two sides have vocabularies of {self.vocab_size} and {self.decoder_vocab_size} tokens and cannot share "
-                "one table: set `share_encoder_decoder_embeddings=False`."
+                f"The two sides have vocabularies of {self.vocab_size} and {self.decoder_vocab_size} tokens "
+                "and cannot share one table: set `share_encoder_decoder_embeddings=False`."
             )
 
 
@@ -144,7 +145,7 @@ class DualPathConfig(PreTrainedConfig):
             The direction from `source_language` to `target_language`.
         backward_config ([`SinglePathConfig`] or `dict`, *optional*):
             The other direction. By default the forward one with its vocabularies swapped.
-        source_language (`str`, *optional*, defaults to `"source"`), target_language (`str`, *optional*, defaults to `"target"`):
+        source_language, target_language (`str`, *optional*, default to `"source"` and `"target"`):
             Names of the two languages; `"de"` and `"en"` give the directions `"de-en"` and `"en-de"`.
         share_embeddings (`bool`, *optional*):
             Whether both directions use one embedding table. Defaults to True where the vocabulary is joint.
@@ -194,7 +195,8 @@ class DualPathConfig(PreTrainedConfig):
         if direction in ("backward", self.backward_direction):
             return "backward"
         raise ValueError(
-            f"Unknown direction {direction!r}: this model has {self.forward_direction!r} and {self.backward_direction!r}."
+            f"Unknown direction {direction!r}: "
+            f"this model has {self.forward_direction!r} and {self.backward_direction!r}."
         )
 
     @property
@@ -211,7 +213,8 @@ class DualPathConfig(PreTrainedConfig):
         forward, backward = self.forward_config, self.backward_config
         if forward.vocab_size != backward.decoder_vocab_size or backward.vocab_size != forward.decoder_vocab_size:
             raise ValueError(
-                f"What one direction reads the other writes: vocabularies {forward.vocab_size} -> {forward.decoder_vocab_size} "
+                "What one direction reads the other writes: "
+                f"vocabularies {forward.vocab_size} -> {forward.decoder_vocab_size} "
                 f"and {backward.vocab_size} -> {backward.decoder_vocab_size} do not mirror each other."
             )
         if forward.policy != backward.policy:

@@ -8,7 +8,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from .data import PairCollator
-from .tokenization import WordAssembler, encode_word
+from .tokenization import WordAssembler
 
 
 @dataclass
@@ -44,7 +44,7 @@ def translate_corpus(
     **generate_kwargs,
 ) -> tuple[list[Translation], float]:
     """Translates all sentences with one direction's model; also returns the seconds that decoding took."""
-    encoded = [encode_source(source_tokenizer, source) for source in sources]
+    encoded = encode_sources(source_tokenizer, sources)
     limit = model.config.max_position_embeddings
     for number, (tokens, _) in enumerate(encoded, 1):
         if len(tokens) > limit:
@@ -81,10 +81,22 @@ def translate_corpus(
     return results, seconds
 
 
-def encode_source(tokenizer: PreTrainedTokenizerFast, text: str) -> tuple[list[int], list[int]]:
-    """Tokens of a sentence, word by word as a stream reads it, with its end; and how many tokens each word has."""
-    words = [encode_word(tokenizer, word) for word in text.split()]
-    return [token for word in words for token in word] + [tokenizer.eos_token_id], [len(word) for word in words]
+def encode_sources(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
+    """Tokens of each sentence, word by word as a stream reads it, with its end; and how many tokens each word has."""
+    words = sorted({word for text in texts for word in text.split()})
+    tokens = dict(zip(words, tokenizer(words, add_special_tokens=False)["input_ids"])) if words else {}
+    encoded = []
+    for text in texts:
+        pieces = [tokens[word] for word in text.split()]
+        encoded.append(
+            ([token for piece in pieces for token in piece] + [tokenizer.eos_token_id], list(map(len, pieces)))
+        )
+    return encoded
+
+
+def encode_source(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
+    """Tokens of one sentence with its end."""
+    return encode_sources(tokenizer, [text])[0][0]
 
 
 def until_end(tokens: list[int], config) -> list[int]:

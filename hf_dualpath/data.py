@@ -28,8 +28,8 @@ class DataError(ValueError):
 class DataArguments:
     """Where sentence pairs come from and how they are tokenized.
 
-    Each split is either two text files (`train_source`, `train_target`), or one file with both sides (`train_file`: .tsv, .csv,
-    .jsonl or .parquet), or all splits come from one `dataset`. Text files may end in .gz.
+    Each split is either two text files (`train_source`, `train_target`), or one file with both sides (`train_file`:
+    .tsv, .csv, .jsonl or .parquet), or all splits come from one `dataset`. Text files may end in .gz.
     """
 
     source_language: str = field(default="source", metadata={"help": "Language of the source side, for instance de."})
@@ -73,7 +73,7 @@ class DataArguments:
     data_description: str | None = field(default=None, metadata={"help": "What the data is, for the model card."})
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- reading ---------------------------------------------------------------------------------------------------------
 
 
 def read_lines(path: str | Path) -> list[str]:
@@ -184,7 +184,7 @@ def without_empty(pairs: Dataset, split: str, skip: bool) -> Dataset:
     return pairs.select([index for index, is_full in enumerate(full) if is_full])
 
 
-# --- tokenizing -------------------------------------------------------------------------------------------------------
+# --- tokenizing ------------------------------------------------------------------------------------------------------
 
 
 def make_tokenizers(
@@ -245,7 +245,7 @@ def tokenize_pairs(
     )
 
 
-# --- batches ----------------------------------------------------------------------------------------------------------
+# --- batches ---------------------------------------------------------------------------------------------------------
 
 
 class PairCollator:
@@ -268,8 +268,8 @@ class PairCollator:
 class MaxTokenBatchSampler:
     """Batches of pairs of like length with at most `max_tokens` tokens on the longer side, padding included.
 
-    The order is drawn from the seed and the epoch, and the number of batches is the same in every epoch and a multiple of
-    `multiple_of` (the number of processes): the last ones are filled up with the first.
+    The order is drawn from the seed and the epoch, and the number of batches is the same in every epoch and a multiple
+    of `multiple_of` (the number of processes): the last ones are filled up with the first.
     """
 
     def __init__(

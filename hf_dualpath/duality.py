@@ -11,8 +11,8 @@ def transpose_path(
     Transposed writing probability gamma of the other direction: segment, transpose, merge (eq. 8-10).
 
     Each target token i writes at `d_i = argmax_j alpha[i,j]`, made non-decreasing. Target tokens with equal d form a
-    segment whose source side runs up to d; transposed, every source token of it writes at the segment's last target token.
-    Source tokens after the last d write at the last target token.
+    segment whose source side runs up to d; transposed, every source token of it writes at the segment's last target
+    token. Source tokens after the last d write at the last target token.
 
     Args:
         alpha (`torch.Tensor` of shape `(batch, head, target, source)`): Expected writing probability.
@@ -22,7 +22,7 @@ def transpose_path(
             False gives the paper's ablation: the plain transpose of the one-hot path.
 
     Returns:
-        `torch.Tensor` of shape `(batch, head, source, target)`, zeros and ones, without gradient; zero rows at padding.
+        `torch.Tensor` of shape `(batch, head, source, target)`, zeros and ones, no gradient; zero rows at padding.
     """
     batch, heads, rows, columns = alpha.shape
     source_mask = _all_real(alpha, batch, columns) if source_mask is None else source_mask
@@ -62,8 +62,8 @@ def duality_loss(
         backward_alpha (`torch.Tensor` of shape `(batch, head, source, target)`): Path of the backward direction.
         source_mask, target_mask (`torch.BoolTensor`, *optional*): Real tokens of the forward direction's two sides.
         reduction (`str`, *optional*, defaults to `"batch"`):
-            `"batch"` is one norm over the batch (the authors' code); `"sentence"` one norm a sentence, summed, which is
-            the same for any batch size or number of processes.
+            `"batch"` is one norm over the batch (the authors' code); `"sentence"` one norm a sentence, summed, which
+            is the same for any batch size or number of processes.
         segment (`bool`, *optional*, defaults to `True`): See [`transpose_path`].
     """
     forward_gamma = transpose_path(forward_alpha, source_mask, target_mask, segment)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from statistics import mean
 
@@ -11,7 +12,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
 from .configuration_dualpath import DualPathConfig
-from .corpus import Translation, encode_source, translate_corpus
+from .corpus import Translation, encode_sources, translate_corpus
 from .data import DataError, PairCollator, read_lines
 from .latency import latency_metrics
 from .path_metrics import duality_iou, necessity, parse_alignment, sufficiency
@@ -24,9 +25,10 @@ CONVENTIONS = {
     "bleu": "sacreBLEU of detokenised text, with a 95 % bootstrap interval",
     "bleu_lowercase": "the same, lower-cased (the paper's tables)",
     "chrf": "chrF2",
-    "token": "subword tokens with the end-of-sentence token on both sides; AL and AP with the hypothesis' length (the paper)",
-    "word": "words; AL and AP with the reference's length, LAAL with the longer of both, DAL with the hypothesis' (SimulEval); "
-    "empty translations are left out of the means",
+    "token": "subword tokens with the end-of-sentence token on both sides; "
+    "AL and AP with the hypothesis' length (the paper)",
+    "word": "words; AL and AP with the reference's length, LAAL with the longer of both, "
+    "DAL with the hypothesis' (SimulEval); empty translations are left out of the means",
     "CR": "average consecutive reads: source length over the number of reading spells that end in a write",
     "sufficiency": "A_suf on the reference, forced through the model: aligned source word read before the target word",
     "necessity": "A_nec on the reference: aligned position over what was read, where that sufficed",
@@ -120,7 +122,7 @@ def evaluate_checkpoint(
     limit: int | None = None,
     **dials,
 ) -> Report:
-    """A report of one checkpoint. The files are the two sides of its forward direction; a dual one is measured both ways.
+    """A report of one checkpoint. The files are the sides of its forward direction; a dual one is measured both ways.
 
     Args:
         path (`str`): Folder or Hub id.
@@ -150,22 +152,25 @@ def evaluate_checkpoint(
             for number, (line, source, target) in enumerate(zip(lines, *sides), 1)
         ]
     config = AutoConfig.from_pretrained(path)
-    both = isinstance(config, DualPathConfig) and direction is None
-    names = [config.forward_direction, config.backward_direction] if both else [direction]
-    reports = {}
-    for name in names:
-        model, *tokenizers = load_direction(path, name)
-        name = name or f"{model.config.source_language}-{model.config.target_language}"
-        swap = both and name == config.backward_direction
-        links = alignments
-        if swap and alignments is not None:
-            links = [[(target, source) for source, target in sentence] for sentence in alignments]
-        reports[name] = evaluate_direction(
-            model, *tokenizers, *(sides[::-1] if swap else sides), name, links, batch_size, progress, **dials
+    if not isinstance(config, DualPathConfig) or direction is not None:
+        model, *tokenizers = load_direction(path, direction)
+        name = direction or f"{model.config.source_language}-{model.config.target_language}"
+        report = evaluate_direction(model, *tokenizers, *sides, name, alignments, batch_size, progress, **dials)
+        return Report(Path(path).name, dials, {name: report})
+
+    model, tokenizers = AutoModelForSeq2SeqLM.from_pretrained(path), load_tokenizers(path)
+    ahead, back = config.forward_direction, config.backward_direction
+    flipped = None if alignments is None else [[(j, i) for i, j in sentence] for sentence in alignments]
+    reports = {
+        name: evaluate_direction(model.direction(name), *order, *texts, name, links, batch_size, progress, **dials)
+        for name, order, texts, links in (
+            (ahead, tokenizers, sides, alignments),
+            (back, tokenizers[::-1], sides[::-1], flipped),
         )
+    }
     iou = None
-    if both and config.forward_config.policy != "offline":
-        iou = mean(evaluate_duality(path, *sides, batch_size))
+    if config.forward_config.policy != "offline":
+        iou = mean(evaluate_duality(model, *tokenizers, *sides, batch_size))
     return Report(Path(path).name, dials, reports, iou)
 
 
@@ -261,52 +266,66 @@ def mean_of(rows: Sequence[Mapping[str, float] | None]) -> dict[str, float]:
 # Paths on the references
 
 
+def forced_batches(
+    source_tokenizer, target_tokenizer, sources: Sequence[str], targets: Sequence[str], model, batch_size: int
+):
+    """Batches of like length to force a reference through a model, each with the indices of its sentences."""
+    encoded, references = encode_sources(source_tokenizer, sources), encode_sources(target_tokenizer, targets)
+    limit = model.config.max_position_embeddings
+    for number, (tokens, _) in enumerate(references, 1):
+        if len(tokens) > limit:
+            raise DataError(f"Reference {number} has {len(tokens)} tokens, more than the model's limit of {limit}.")
+    order = sorted(range(len(sources)), key=lambda index: len(encoded[index][0]) + len(references[index][0]))
+    collate = PairCollator(model.config.pad_token_id)
+    for start in range(0, len(order), batch_size):
+        indices = order[start : start + batch_size]
+        batch = collate([{"input_ids": encoded[i][0], "labels": references[i][0]} for i in indices])
+        yield indices, {name: tensor.to(model.device) for name, tensor in batch.items()}
+
+
+def forced_alphas(
+    model, input_ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """The hard path of each deciding layer when the model is made to write `labels`; the scores are not needed."""
+    alpha = model.eval().model(input_ids, mask, model.prepare_decoder_input_ids_from_labels(labels)).alpha
+    return alpha if isinstance(alpha, tuple) else (alpha,)
+
+
 @torch.inference_mode()
 def forced_word_paths(
     model, source_tokenizer, target_tokenizer, sources: Sequence[str], references: Sequence[str], batch_size: int = 64
 ) -> list[list[int]]:
     """Source words read before each reference word, when the model is made to write the reference."""
-    collate = PairCollator(model.config.pad_token_id)
-    model.eval()
-    paths = []
-    for start in range(0, len(sources), batch_size):
-        chunk = slice(start, start + batch_size)
-        encoded = [encode_source(source_tokenizer, source) for source in sources[chunk]]
-        targets = [encode_source(target_tokenizer, reference) for reference in references[chunk]]
-        batch = collate([{"input_ids": s, "labels": t} for (s, _), (t, _) in zip(encoded, targets)])
-        batch = {name: tensor.to(model.device) for name, tensor in batch.items()}
-        output = model(**batch)
-        if output.alpha is None:  # offline
+    source_words = [lengths for _, lengths in encode_sources(source_tokenizer, sources)]
+    target_words = [lengths for _, lengths in encode_sources(target_tokenizer, references)]
+    paths: list[list[int]] = [[]] * len(sources)
+    batches = forced_batches(source_tokenizer, target_tokenizer, sources, references, model, batch_size)
+    for indices, batch in batches:
+        if model.config.policy == "offline":
             reads = batch["attention_mask"].sum(-1)[:, None].expand_as(batch["labels"])
         else:
-            alphas = output.alpha if isinstance(output.alpha, tuple) else (output.alpha,)
+            alphas = forced_alphas(model, batch["input_ids"], batch["attention_mask"], batch["labels"])
             reads = torch.stack([alpha.argmax(-1).amax(1) for alpha in alphas]).amax(0) + 1
-        for row, ((_, source_words), (_, target_words)) in enumerate(zip(encoded, targets)):
-            firsts = [sum(source_words[:index]) for index in range(len(source_words))]
-            lasts = [sum(target_words[: index + 1]) - 1 for index in range(len(target_words))]
-            path = [int(reads[row, last]) for last in lasts]
-            paths.append([sum(first < g for first in firsts) for g in path])
-    return paths
+        for row, index in enumerate(indices):
+            first_tokens = list(accumulate(source_words[index], initial=0))[:-1]
+            last_tokens = [total - 1 for total in accumulate(target_words[index])]
+            paths[index] = [sum(first < reads[row, last] for first in first_tokens) for last in last_tokens]
+    return [list(map(int, path)) for path in paths]
 
 
 @torch.inference_mode()
-def evaluate_duality(path: str, sources: Sequence[str], targets: Sequence[str], batch_size: int = 64) -> list[float]:
-    """IoU of both directions' paths for each sentence pair."""
-    model = AutoModelForSeq2SeqLM.from_pretrained(path).eval()
-    source_tokenizer, target_tokenizer = load_tokenizers(path)
-    collate = PairCollator(model.config.pad_token_id)
-    scores = []
-    for start in range(0, len(sources), batch_size):
-        pairs = zip(sources[start : start + batch_size], targets[start : start + batch_size])
-        batch = collate(
-            [
-                {"input_ids": encode_source(source_tokenizer, s)[0], "labels": encode_source(target_tokenizer, t)[0]}
-                for s, t in pairs
-            ]
-        )
-        output = model(**batch)
-        alphas = output.forward_output.alpha, output.backward_output.alpha
-        layers = zip(*alphas) if isinstance(alphas[0], tuple) else [alphas]
-        masks = batch["attention_mask"].bool(), batch["labels"] != -100
-        scores += torch.stack([duality_iou(*pair, *masks) for pair in layers]).mean(0).tolist()
+def evaluate_duality(
+    model, source_tokenizer, target_tokenizer, sources: Sequence[str], targets: Sequence[str], batch_size: int = 64
+) -> list[float]:
+    """IoU of both directions' paths of a dual model, for each sentence pair."""
+    scores = [0.0] * len(sources)
+    forward = model.forward_model
+    for indices, batch in forced_batches(source_tokenizer, target_tokenizer, sources, targets, forward, batch_size):
+        source_mask, target_mask = batch["attention_mask"].bool(), batch["labels"] != -100
+        targets_in = batch["labels"].masked_fill(~target_mask, model.config.pad_token_id)
+        ahead = forced_alphas(forward, batch["input_ids"], source_mask, targets_in)
+        back = forced_alphas(model.backward_model, targets_in, target_mask, batch["input_ids"])
+        iou = torch.stack([duality_iou(*pair, source_mask, target_mask) for pair in zip(ahead, back)]).mean(0)
+        for index, value in zip(indices, iou.tolist()):
+            scores[index] = value
     return scores

@@ -1,9 +1,9 @@
 """Simultaneous decoding: one step that READs or WRITEs, and on top of it batches of whole sources and open streams.
 
-`Decoding.write` is the step. It is a generator that yields whenever the policy wants another source token, and so resumes
-exactly where it waited, in whichever layer that was. `generate` runs it on sources that have ended, where it never waits; a
-`TokenStream` runs it on a source that is still arriving. Nothing is computed twice: each source token passes the encoder
-once, each target token the decoder once, and a READ costs one row of selection energies.
+`Decoding.write` is the step. It is a generator that yields whenever the policy wants another source token, and so
+resumes exactly where it waited, in whichever layer that was. `generate` runs it on sources that have ended, where it
+never waits; a `TokenStream` runs it on a source that is still arriving. Nothing is computed twice: each source token
+passes the encoder once, each target token the decoder once, and a READ costs one row of selection energies.
 """
 
 from collections import deque
@@ -65,7 +65,7 @@ class SimultaneousOutput(GenerateEncoderDecoderOutput):
 
     Args:
         path (`torch.LongTensor` of shape `(batch, target)`):
-            Number of source tokens read before each target token (the start token is none); 0 after the end of a sentence.
+            Number of source tokens read before each target token (the start token is none); 0 after the sentence ends.
         head_stops (`torch.LongTensor` of shape `(batch, head, target)`, with MMA `(batch, layer, head, target)`):
             Source position, from 0, at which each head stopped.
     """
@@ -161,7 +161,7 @@ class Decoding:
         self.encoder_states = torch.cat([self.encoder_states, hidden_states], 1)
 
     def read_all(self, input_ids: Tensor, attention_mask: Tensor):
-        """Whole sources, right-padded: the encoder is causal, so these are the states that reading one by one gives."""
+        """Whole sources, right-padded: the encoder is causal, so these are the states reading one by one gives."""
         self.encoder_states = self.encoder(input_ids, attention_mask).last_hidden_state
         self.end_source(attention_mask.long().sum(-1) - 1)
 
@@ -201,7 +201,7 @@ class Decoding:
         return self.decoder_layers[0].stop
 
     def adaptive_stop(self, layer: TokenDecoderLayer, hidden_states: Tensor) -> Generator[None, None, Tensor]:
-        """Each head goes on from its previous stop to the first token whose selection probability reaches the threshold."""
+        """Each head goes from its last stop to the first token whose selection probability reaches the threshold."""
         low, high = self.lag_limits()
         query = layer.policy.query(hidden_states)
         batch, heads = query.shape[:2]
@@ -252,7 +252,7 @@ def next_tokens(logits: Tensor, ids: Tensor, logits_processor: LogitsProcessorLi
 
 
 def too_long(config: GenerationConfig, written: int, read: int | Tensor) -> bool | Tensor:
-    """Whether decoding must stop without an end: at the given limit, or else when far more is written than was read."""
+    """Whether decoding must stop without an end: at the given limit, or else when far more is written than read."""
     if config.max_new_tokens is not None:
         return torch.as_tensor(written >= config.max_new_tokens)
     return torch.as_tensor((written >= config.max_length - 1) | (written >= 2 * torch.as_tensor(read) + 10))
@@ -265,9 +265,9 @@ def end_tokens_of(config: GenerationConfig) -> list[int]:
 class TokenStream:
     """Translation of a source that is still arriving, token by token.
 
-    `push` and `finish` yield the actions that become possible, in order and as they are decided: `None` for a READ, or the
-    token written and the number of source tokens read before it. The same source gives the same actions however it is cut
-    into pushes.
+    `push` and `finish` yield the actions that become possible, in order and as they are decided: `None` for a READ,
+    or the token written and the number of source tokens read before it. The same source gives the same actions
+    however it is cut into pushes.
     """
 
     def __init__(self, model, generation_config: GenerationConfig, logits_processor: LogitsProcessorList):
@@ -363,12 +363,13 @@ class SimultaneousGenerationMixin(GenerationMixin):
 
         Args:
             input_ids (`torch.LongTensor` of shape `(batch, source)`): Sources with their end-of-sentence token.
-            attention_mask (`torch.Tensor` of shape `(batch, source)`, *optional*): 1 at real tokens; padding on the right.
+            attention_mask (`torch.Tensor` of shape `(batch, source)`, *optional*):
+                1 at real tokens; padding on the right.
             generation_config (`GenerationConfig`, *optional*): Lengths, penalties, banned words, and our [`Dials`].
             logits_processor (`LogitsProcessorList`, *optional*): More processors of the scores.
             streamer (`BaseStreamer`, *optional*): Receives each token of a batch of one as it is written.
-            kwargs: Single fields of the generation config, dials included. Without `max_new_tokens` a translation ends at
-                the latest at twice the tokens read, plus ten.
+            kwargs: Single fields of the generation config, dials included. Without `max_new_tokens` a translation ends
+                at the latest at twice the tokens read, plus ten.
 
         Returns:
             `torch.LongTensor`, or [`SimultaneousOutput`] with `return_dict_in_generate=True`.
@@ -450,7 +451,7 @@ class SimultaneousGenerationMixin(GenerationMixin):
     def prepare_simultaneous(
         self, generation_config: GenerationConfig | None, logits_processor: LogitsProcessorList | None, **kwargs
     ) -> tuple[GenerationConfig, LogitsProcessorList]:
-        """The complete generation config with its dials, and the processors that it asks for; refuses what cannot be."""
+        """The complete generation config with its dials, and the processors it asks for; refuses what cannot be."""
         dials = {name: kwargs.pop(name) for name in Dials.names() if name in kwargs}
         config, unused = self._prepare_generation_config(generation_config, **kwargs)
         config.update(**dials, allow_custom_entries=True)

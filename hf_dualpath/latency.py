@@ -1,7 +1,7 @@
 """How late a translation is: expected delays of a path in training, and AP, AL, DAL, LAAL of any path.
 
-A path holds the number of source tokens read before each target token. The metrics are differentiable, batched over the
-first dimension and blind to padding.
+A path holds the number of source tokens read before each target token. The metrics are differentiable, batched over
+the first dimension and blind to padding.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ def expected_delays(alpha: Tensor) -> Tensor:
 
 
 def average_over_heads(delays: Tensor) -> Tensor:
-    """Delays `(batch, head, target)` averaged with weights softmax over heads, so that the slowest head counts most."""
+    """Delays `(batch, head, target)` averaged with weights softmax over heads, so the slowest head counts most."""
     return (delays.softmax(1) * delays).sum(1)
 
 
@@ -31,7 +31,7 @@ def average_proportion(delays: Tensor, source_length: Tensor, target_length: Ten
 
 
 def average_lagging(delays: Tensor, source_length: Tensor, target_length: Tensor, target_mask: Tensor) -> Tensor:
-    """AL: mean of `g_i - (i - 1) J / I` over the target tokens up to the first one written with the whole source read."""
+    """AL: mean of `g_i - (i - 1) J / I` over target tokens up to the first one written with the whole source read."""
     before = delays.detach().roll(1, -1)
     before[..., 0] = 0
     counted = target_mask & (before < source_length[..., None])
@@ -59,8 +59,8 @@ def latency_metrics(
         source_length (`int`): J, in the same unit.
         target_length (`int`, *optional*, defaults to `len(path)`): I, the length of the hypothesis.
         reference_length (`int`, *optional*):
-            With it AP and AL take the reference's length for I as SimulEval does, and LAAL the longer of the two; DAL keeps
-            the hypothesis. Without it all four take the hypothesis (the paper).
+            With it AP and AL take the reference's length for I as SimulEval does, and LAAL the longer of the two; DAL
+            keeps the hypothesis. Without it all four take the hypothesis (the paper).
     """
     if not len(path):
         raise ValueError("latency_metrics needs a path of at least one target token.")

@@ -11,8 +11,8 @@ from .modeling_dualpath import DualPathOutput, SinglePathOutput
 
 
 class _LabelSmoothedCrossEntropy(torch.autograd.Function):
-    """`logsumexp(x) - gold x[gold] - other sum(x)` summed over rows, in blocks of rows that fit a processor's cache: small
-    models spend much of their time here, and most of that on moving the logits."""
+    """`logsumexp(x) - gold x[gold] - other sum(x)` summed over rows, in blocks of rows that fit a processor's cache:
+    small models spend much of their time here, and most of that on moving the logits."""
 
     BLOCK = 2**18  # numbers in a block
 
@@ -57,7 +57,7 @@ class _LabelSmoothedCrossEntropy(torch.autograd.Function):
 
 def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.1) -> Tensor:
     r"""
-    Sum over target tokens of the cross-entropy with weight `1 - eps` on the gold token and `eps / (V - 1)` on each other.
+    Sum over target tokens of the cross-entropy with weight `1 - eps` on the gold token and `eps / (V - 1)` on others.
 
     Args:
         logits (`torch.Tensor` of shape `(batch, target, vocabulary)`): Unnormalised scores.
@@ -70,8 +70,8 @@ def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, label_smoothing
 def latency_loss(
     alpha: Tensor | tuple[Tensor, ...], source_mask: Tensor, target_mask: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """DAL of the expected delays, averaged over the heads of all deciding layers, and the variance over those heads; both
-    summed over sentences."""
+    """DAL of the expected delays, averaged over the heads of all deciding layers, and the variance over those
+    heads; both summed over sentences."""
     alphas = alpha if isinstance(alpha, tuple) else (alpha,)
     delays = torch.cat([expected_delays(a) for a in alphas], dim=1)  # batch, head, target
     dal = differentiable_average_lagging(

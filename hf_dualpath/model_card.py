@@ -13,7 +13,8 @@ SYSTEMS = {
     "wait_k": "A simultaneous translation model with the wait-k policy.",
     "mma": "A simultaneous translation model with monotonic multi-head attention (MMA).",
     "single_path": "A simultaneous translation model whose decoder layers share one learned READ/WRITE path.",
-    "dual_paths": "Two simultaneous translation models, one for each direction, whose READ/WRITE paths supervise each other.",
+    "dual_paths": "Two simultaneous translation models, one for each direction, "
+    "whose READ/WRITE paths supervise each other.",
 }
 
 

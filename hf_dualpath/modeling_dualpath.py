@@ -1,7 +1,7 @@
 """Encoder-decoder models whose decoder attends along a READ/WRITE path.
 
-The path is a value: the policy of a decoder layer makes it, and every layer computes its attention from it. Parameter names
-and arithmetic follow transformers' Marian, so that the offline policy gives Marian's logits on Marian's weights.
+The path is a value: the policy of a decoder layer makes it, and every layer computes its attention from it. Parameter
+names and arithmetic follow transformers' Marian, so that the offline policy gives Marian's logits on Marian's weights.
 """
 
 import math
@@ -106,7 +106,7 @@ class SinusoidalPositions(nn.Module):
 
 
 def dropout(states: Tensor, p: float, training: bool) -> Tensor:
-    """Dropout that draws four decisions from one random number on the CPU, where drawing takes a fifth of a small step."""
+    """Dropout that draws four decisions from one random number on CPU, where drawing takes a fifth of a small step."""
     if not training or not p:
         return states
     if not states.is_cpu:
@@ -276,7 +276,7 @@ class SinglePathEncoderLayer(GradientCheckpointingLayer):
 
 
 class SinglePathDecoderLayer(SinglePathEncoderLayer):
-    """A layer with attention over the source in between. The layer that has a policy makes the path, the others follow."""
+    """A layer with attention over the source in between. The layer with a policy makes the path, the others follow."""
 
     def __init__(self, config: SinglePathConfig, layer_idx: int):
         super().__init__(config, config.decoder_attention_heads, config.decoder_ffn_dim, True, layer_idx)
@@ -418,7 +418,8 @@ class SinglePathDecoder(SinglePathStack):
         if past_key_values is not None:
             if self.config.policy != "offline":
                 raise ValueError(
-                    f"Only the offline policy decodes with `past_key_values`; call `generate` to decode with {self.config.policy}."
+                    "Only the offline policy decodes with `past_key_values`; "
+                    f"call `generate` to decode with {self.config.policy}."
                 )
             self_cache = past_key_values.self_attention_cache
             past = self_cache.get_seq_length()
@@ -537,7 +538,7 @@ class SinglePathModel(SinglePathPreTrainedModel):
 
 
 def default_generation_config(config: SinglePathConfig) -> GenerationConfig:
-    """As long as the model can go; not marked as derived from the configuration, so that what users set in it is kept."""
+    """As long as the model can go; not marked as derived from the configuration, so that what users set is kept."""
     return GenerationConfig(
         max_length=config.max_position_embeddings,
         pad_token_id=config.pad_token_id,
@@ -562,7 +563,8 @@ class CheckedLoadingMixin:
             found = cls.config_class.get_config_dict(path, **_hub_arguments(kwargs))[0].get("model_type")
             if found == "dual_path" and cls.config_class.model_type == "single_path":
                 raise ValueError(
-                    f"{path} holds two directions: choose one with `direction=`, or load it with AutoModelForSeq2SeqLM."
+                    f"{path} holds two directions: choose one with `direction=`, "
+                    "or load it with AutoModelForSeq2SeqLM."
                 )
             if found != cls.config_class.model_type:
                 raise ValueError(f"{path} is a checkpoint of type {found!r}, not {cls.config_class.model_type!r}.")
@@ -599,7 +601,7 @@ class SinglePathForConditionalGeneration(CheckedLoadingMixin, SinglePathPreTrain
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, direction: str | None = None, **kwargs):
-        """As in transformers; with `direction`, one direction (`"de-en"`) of a dual-path checkpoint is loaded alone."""
+        """As in transformers; with `direction`, one direction (`"de-en"`) of a dual checkpoint is loaded alone."""
         if direction is not None:
             dual_config = DualPathConfig.from_pretrained(pretrained_model_name_or_path, **_hub_arguments(kwargs))
             name = dual_config.direction_name(direction)
@@ -625,13 +627,15 @@ class SinglePathForConditionalGeneration(CheckedLoadingMixin, SinglePathPreTrain
         r"""
         Args:
             input_ids (`torch.LongTensor` of shape `(batch, source)`): Source tokens with their end-of-sentence token.
-            attention_mask (`torch.Tensor` of shape `(batch, source)`, *optional*): 1 at real tokens; padding on the right.
-            decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*): By default `labels`, shifted.
+            attention_mask (`torch.Tensor` of shape `(batch, source)`, *optional*):
+                1 at real tokens; padding on the right.
+            decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
+                By default `labels`, shifted.
             labels (`torch.LongTensor` of shape `(batch, target)`, *optional*):
                 Target tokens, -100 or padding where there are none. With them the output has `loss`, the mean
                 cross-entropy; the losses of the path are in [`single_path_loss`] and [`dual_path_loss`].
-            kwargs: `encoder_outputs`, `past_key_values`, `use_cache`, `wait_k` (another k than the configuration's, or one
-                for each sentence), `output_attentions`, `output_hidden_states`.
+            kwargs: `encoder_outputs`, `past_key_values`, `use_cache`, `wait_k` (another k than the configuration's, or
+                one for each sentence), `output_attentions`, `output_hidden_states`.
         """
         if labels is not None and decoder_input_ids is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -703,8 +707,10 @@ class DualPathForConditionalGeneration(CheckedLoadingMixin, PreTrainedModel, Sim
 
         Args:
             input_ids (`torch.LongTensor` of shape `(batch, source)`): Source tokens with their end-of-sentence token.
-            attention_mask (`torch.Tensor` of shape `(batch, source)`, *optional*): 1 at real tokens; padding on the right.
-            labels (`torch.LongTensor` of shape `(batch, target)`): Target tokens, -100 or padding where there are none.
+            attention_mask (`torch.Tensor` of shape `(batch, source)`, *optional*):
+                1 at real tokens; padding on the right.
+            labels (`torch.LongTensor` of shape `(batch, target)`):
+                Target tokens, -100 or padding where there are none.
         """
         pad = self.config.pad_token_id
         if attention_mask is None:

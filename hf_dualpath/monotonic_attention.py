@@ -44,7 +44,7 @@ class Path:
         return torch.nn.functional.one_hot(self.stop, source_length)
 
 
-# --- expected alignment (eq. 5) ---------------------------------------------------------------------------------------
+# --- expected alignment (eq. 5) --------------------------------------------------------------------------------------
 
 
 def naive_expected_alignment(selection_probability: Tensor, source_mask: Tensor | None = None) -> Tensor:
@@ -148,11 +148,11 @@ def expected_alignment(selection_probability: Tensor, source_mask: Tensor | None
     return torch.ops.hf_dualpath.expected_alignment(p, last)[0]
 
 
-# --- expected attention ("infinite lookback") -------------------------------------------------------------------------
+# --- expected attention ("infinite lookback") ------------------------------------------------------------------------
 
 
 def naive_expected_attention(alpha: Tensor, energies: Tensor, source_mask: Tensor | None = None) -> Tensor:
-    """`expected_attention` as the sum over stops k of alpha[k] times the softmax over 1..k. The oracle of the tests."""
+    """`expected_attention` as the sum over stops k of alpha[k] times the softmax over 1..k. The tests' oracle."""
     if source_mask is not None:
         energies = energies.masked_fill(~source_mask[:, None, None, :], -torch.inf)
     beta = torch.zeros_like(alpha)
@@ -205,8 +205,8 @@ def expected_attention(alpha: Tensor, energies: Tensor, source_mask: Tensor | No
     r"""
     Expected soft attention beta: `beta[i,j] = sum_{k >= j} alpha[i,k] exp(e[i,j]) / sum_{l <= k} exp(e[i,l])`.
 
-    With a one-hot alpha at g this is the softmax over 1..g. No exponential leaves the range of its own softmax, so that
-    any finite energies are safe.
+    With a one-hot alpha at g this is the softmax over 1..g. No exponential leaves the range of its own softmax, so
+    that any finite energies are safe.
 
     Args:
         alpha (`torch.Tensor` of shape `(batch, head, target, source)`): From `expected_alignment`.
@@ -219,7 +219,7 @@ def expected_attention(alpha: Tensor, energies: Tensor, source_mask: Tensor | No
     return torch.ops.hf_dualpath.expected_attention(alpha, energies.to(alpha.dtype))[0]
 
 
-# --- hard path --------------------------------------------------------------------------------------------------------
+# --- hard path -------------------------------------------------------------------------------------------------------
 
 
 def hard_path(selection_probability: Tensor, source_mask: Tensor | None = None, threshold: float = 0.5) -> Tensor:
@@ -251,7 +251,7 @@ def wait_k_path(k: int | Tensor, target_length: int, source_mask: Tensor) -> Pat
     return Path(source_mask, stop=torch.minimum(reads.to(last.device), last))
 
 
-# --- operators --------------------------------------------------------------------------------------------------------
+# --- operators -------------------------------------------------------------------------------------------------------
 
 
 def _no_double_backward(*_):
@@ -314,6 +314,6 @@ def _define_operators():
 
 
 try:  # Remote code may load this file a second time under another name; the operators of the first load stay.
-    torch.ops.hf_dualpath.expected_alignment
+    _ = torch.ops.hf_dualpath.expected_alignment
 except AttributeError:
     _define_operators()

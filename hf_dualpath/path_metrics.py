@@ -1,4 +1,4 @@
-"""How good a READ/WRITE path is: sufficiency and necessity against gold alignments, and the agreement of two directions."""
+"""How good a READ/WRITE path is: sufficiency and necessity against gold alignments, and how two directions agree."""
 
 import re
 from collections.abc import Sequence
@@ -23,7 +23,8 @@ def parse_alignment(line: str, source_length: int, target_length: int, number: i
         source, target = int(match[1]), int(match[2])
         if source >= source_length or target >= target_length:
             raise DataError(
-                f"Alignments, line {number}: {item} is out of range for {source_length} source and {target_length} target words."
+                f"Alignments, line {number}: {item} is out of range "
+                f"for {source_length} source and {target_length} target words."
             )
         links.append((source, target))
     return links

@@ -55,10 +55,10 @@ class SimultaneousTranslator:
     r"""
     Translates a stream of text while it arrives.
 
-    Text goes in as it comes, cut anywhere, even inside a word or (as bytes) inside a character: a word is read when the space
-    behind it has arrived. Whole words come out, each as soon as the model has decided it. The end of the source is only known
-    at `finish`. Sentence ends are recognised as they arrive; each sentence is finished there and then and the model's
-    state starts afresh, so that a stream can go on forever.
+    Text goes in as it comes, cut anywhere, even inside a word or (as bytes) inside a character: a word is read when
+    the space behind it has arrived. Whole words come out, each as soon as the model has decided it. The end of the
+    source is only known at `finish`. Sentence ends are recognised as they arrive; each sentence is finished there and
+    then and the model's state starts afresh, so that a stream can go on forever.
 
     Args:
         model ([`SinglePathForConditionalGeneration`]): One direction, of any policy but offline.

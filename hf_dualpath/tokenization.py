@@ -1,7 +1,8 @@
-"""Tokenizers that can be streamed: words are encoded one by one, and a word is known to be complete at its own last token.
+"""Tokenizers that can be streamed: words are encoded one by one, and a word is known to be complete at its last token.
 
-A joint BPE marks the *end* of each word with `▁`, where SentencePiece marks the beginning of the next; a written word is
-therefore final without waiting for its successor. Punctuation is split off but keeps its place: `Hund.` is `Hund` + `.▁`.
+A joint BPE marks the *end* of each word with `▁`, where SentencePiece marks the beginning of the next; a written word
+is therefore final without waiting for its successor. Punctuation is split off but keeps its
+place: `Hund.` is `Hund` + `.▁`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -71,7 +72,7 @@ def train_bpe_tokenizer(
 def train_word_tokenizer(
     texts: Iterable[str], min_frequency: int = 5, show_progress: bool = True
 ) -> PreTrainedTokenizerFast:
-    """One token a word for the words seen at least `min_frequency` times, as in the paper's English-Vietnamese runs."""
+    """One token a word for words seen at least `min_frequency` times, as in the paper's English-Vietnamese runs."""
     tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.NFC(), normalizers.Replace("</s>", "<unk>"), normalizers.Replace("<pad>", "<unk>")]
@@ -129,7 +130,7 @@ def load_tokenizers(path: str | Path, **kwargs) -> tuple[PreTrainedTokenizerFast
 
 
 class WordAssembler:
-    """Turns a growing sequence of target tokens into words. A word comes out once, whole, as soon as it is complete."""
+    """Turns a growing list of target tokens into words. A word comes out once, whole, as soon as it is complete."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast):
         self.tokenizer = tokenizer

@@ -141,8 +141,9 @@ class DualPathTrainer(Trainer):
         if not torch.isfinite(total):
             broken = [name for name, part in parts(loss).items() if name != "total" and not torch.isfinite(part)]
             raise FloatingPointError(
-                f"The loss is {total.item()} at update {self.state.global_step + 1} (epoch {self.state.epoch or 0:.2f}): "
-                f"{', '.join(broken) or 'total'} is not finite. Lower the learning rate or the loss weights, or clip gradients."
+                f"The loss is {total.item()} at update {self.state.global_step + 1} "
+                f"(epoch {self.state.epoch or 0:.2f}): {', '.join(broken) or 'total'} is not finite. "
+                "Lower the learning rate or the loss weights, or clip gradients."
             )
         for name, part in parts(loss).items():
             self._sums[name] += part
@@ -210,7 +211,7 @@ class DualPathTrainer(Trainer):
     # Evaluation
 
     def evaluate(self, eval_dataset: Dataset | None = None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict:
-        """Decodes both directions simultaneously, the sentences shared among the processes: BLEU and token-level AL."""
+        """Decodes both directions simultaneously, sentences shared among the processes: BLEU and token-level AL."""
         pairs = self.eval_dataset if eval_dataset is None else eval_dataset
         began = time.perf_counter()
         metrics = {}

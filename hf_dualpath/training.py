@@ -160,7 +160,7 @@ def build_model(
 
 
 def start_from(model, checkpoint: str | Path) -> tuple[int, int]:
-    """Copies the weights of a checkpoint of any policy where names and shapes fit; returns how many of how many did."""
+    """Copies weights of a checkpoint of any policy where names and shapes fit; returns how many of how many did."""
     files = sorted(Path(checkpoint).glob("*.safetensors"))
     if not files:
         raise FileNotFoundError(f"`init_from`: there are no .safetensors weights in {checkpoint}.")

@@ -85,12 +85,12 @@ def path_pictures(
     Without `translation` the model's own is taken.
     """
     model, source_tokenizer, target_tokenizer = load_direction(model_path, direction)
-    ids = torch.tensor([encode_source(source_tokenizer, text)[0]])
+    ids = torch.tensor([encode_source(source_tokenizer, text)])
     if translation is None:
         sequences = model.eval().generate(ids)
     else:
         start = model.config.decoder_start_token_id
-        sequences = torch.tensor([[start, *encode_source(target_tokenizer, translation)[0]]])
+        sequences = torch.tensor([[start, *encode_source(target_tokenizer, translation)]])
     labels = sequences[:, 1:]
     source, target = (_pieces(t, i) for t, i in ((source_tokenizer, ids[0]), (target_tokenizer, labels[0])))
     output = model.eval()(ids, decoder_input_ids=sequences[:, :-1], output_attentions=True)
@@ -174,7 +174,7 @@ def _arrow(axis, start, end, color: str):
 
 
 def text_paths(pictures: Sequence[PathPicture]) -> str:
-    """The same for a terminal: a row a target token, `█` read by all heads, `░` by some, with the number of tokens read."""
+    """The same for a terminal: a row a target token, `█` read by all heads, `░` by some, with the number read."""
     blocks = []
     for picture in pictures:
         width = max(map(len, picture.target))

@@ -71,7 +71,7 @@ def benchmark_alpha():
         p = torch.rand(batch, 1, length, length, requires_grad=True)
         gradient = torch.randn(batch, 1, length, length)
 
-        def run(function):
+        def run(function, p=p, gradient=gradient):
             p.grad = None
             function(p).backward(gradient)
 
@@ -132,7 +132,8 @@ def benchmark_decode():
         run_ours(), run_marian()
         our_seconds, marian_seconds = alternate(rounds, run_ours, run_marian)
         print(
-            f"      tokens/s at batch {batch}: ours {20 * batch / our_seconds:.0f}, Marian {20 * batch / marian_seconds:.0f}"
+            f"      tokens/s at batch {batch}: "
+            f"ours {20 * batch / our_seconds:.0f}, Marian {20 * batch / marian_seconds:.0f}"
         )
         report(f"greedy decoding, batch {batch}: tokens/s over MarianMTModel", marian_seconds / our_seconds, bar, True)
 

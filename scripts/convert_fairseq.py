@@ -3,8 +3,8 @@
     python scripts/convert_fairseq.py WEIGHTS --config CONFIG.json --output DIR
 
 WEIGHTS is a `.safetensors` file, or a `.pt` file that holds nothing but tensors and plain values (it is read with
-`weights_only`). CONFIG.json has the fields embed, ffn, enc_layers, dec_layers, heads, vocab, pad and eos, and for MMA and
-wait-k also simul_type (infinite_lookback, hard_aligned or waitk) and waitk.
+`weights_only`). CONFIG.json has the fields embed, ffn, enc_layers, dec_layers, heads, vocab, pad and eos, and for MMA
+and wait-k also simul_type (infinite_lookback, hard_aligned or waitk) and waitk.
 """
 
 import argparse
@@ -68,8 +68,8 @@ def convert_direction(
 ) -> dict[str, torch.Tensor]:
     """Our names for the parameters of one direction; `prefix` is `back_` for the backward one.
 
-    fairseq keeps the selection projections in `q_proj`/`k_proj` of the attention. Where it has no separate soft ones (or
-    never uses them: wait-k), the same matrices serve both purposes.
+    fairseq keeps the selection projections in `q_proj`/`k_proj` of the attention. Where it has no separate soft ones
+    (or never uses them: wait-k), the same matrices serve both purposes.
     """
     table = "encoder.embed_tokens.weight"
     result = {"model.shared.weight": state[prefix + table if prefix + table in state else table]}

@@ -6,8 +6,9 @@
 FORWARD and BACKWARD are folders or Hub ids. With `--policy offline` the result translates exactly as they do; with the
 other policies it is a warm start: the encoder becomes causal and the path is fresh, so train it (`init_from: DIR`).
 
-What one direction reads the other must write. Two Marian models have vocabularies of their own, so the backward model's
-embeddings are carried over to the forward model's vocabulary by the tokens' text; what has no counterpart starts at the mean.
+What one direction reads the other must write. Two Marian models have vocabularies of their own, so the backward
+model's embeddings are carried over to the forward model's vocabulary by the tokens' text; what has no
+counterpart starts at the mean.
 """
 
 import argparse
@@ -120,7 +121,8 @@ def main():
         if ours != theirs:
             count = carry_over(backward, theirs, ours)
             print(
-                f"{count} of {len(ours)} tokens of the backward model were carried over to the forward model's vocabulary."
+                f"{count} of {len(ours)} tokens of the backward model "
+                "were carried over to the forward model's vocabulary."
             )
     model = convert(forward, backward, arguments.policy, arguments.source_language, arguments.target_language)
     model.save_pretrained(arguments.output)

@@ -2,7 +2,8 @@
 
     make quickstart
 
-Uses the checkpoint that ships in model_cards/. Where there is none, the smallest model is trained on the toy languages first.
+Uses the checkpoint that ships in model_cards/. Where there is none, the smallest model
+is trained on the toy languages first.
 """
 
 import sys

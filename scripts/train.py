@@ -1,7 +1,8 @@
-"""Train any of the five systems.
+r"""Train any of the five systems.
 
 accelerate launch scripts/train.py scripts/recipes/toy.yaml --output_dir runs/toy
-accelerate launch --config_file scripts/accelerate_configs/two_cpu_processes.yaml scripts/train.py RECIPE [--key value ...]
+accelerate launch --config_file scripts/accelerate_configs/two_cpu_processes.yaml \
+    scripts/train.py RECIPE [--key value ...]
 """
 
 from hf_dualpath.training import main

@@ -1,4 +1,4 @@
-"""Our numbers against the authors' own (see fixtures): Dual-Path in float64 to 1e-9, fairseq's MMA and wait-k to 1e-4."""
+"""Our numbers against the authors' (see fixtures): Dual-Path in float64 to 1e-9, fairseq's MMA and wait-k to 1e-4."""
 
 import json
 import subprocess
@@ -128,7 +128,7 @@ def test_fairseq_mma_and_wait_k(name):
     scalars = settings["scalars"]
     assert loss.cross_entropy.item() == pytest.approx(scalars["ls_ce_sum"], abs=1e-3)
     assert loss.variance.item() == pytest.approx(scalars["expected_delays_var_sum"], abs=1e-3)
-    # fairseq averages the heads' DALs, where this project averages the heads' delays (METHOD); both are ours to compute
+    # fairseq averages the heads' DALs, where this project averages the heads' delays (METHOD); we can compute both
     alphas = output.alpha if isinstance(output.alpha, tuple) else (output.alpha,)
     delays = torch.cat([expected_delays(alpha) for alpha in alphas], 1)
     dal = differentiable_average_lagging(delays, source.sum(-1)[:, None], target.sum(-1)[:, None], target[:, None])

@@ -115,8 +115,8 @@ def test_standalone_server(setting, tmp_path):
                 if probe.connect_ex(("127.0.0.1", int(port))) == 0:
                     break
             time.sleep(0.5)
-        # SimulEval 1.1.4's own --remote-eval client looks for an attribute that its evaluator has not got, so we speak its
-        # protocol ourselves.
+        # SimulEval 1.1.4's own --remote-eval client looks for an attribute that its evaluator has not got, so we
+        # speak its protocol ourselves.
         request(port, "POST", "/reset")
         source, written = (folder / "test.de").read_text(encoding="utf-8").splitlines()[0].split(), []
         for index, word in enumerate(source):

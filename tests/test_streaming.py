@@ -181,7 +181,7 @@ def test_invalid_bytes_are_replaced(tokenizer):
 
 
 def test_an_endless_stream_stays_flat(tokenizer):
-    """State per sentence only: the last thousand words take no longer than the first, and no cache outlives its sentence."""
+    """State per sentence only: the last thousand words are as fast as the first; no cache outlives its sentence."""
     translator = make_translator(tokenizer)
     sentence = "Der kleine Hund läuft über die Wiese. "
 

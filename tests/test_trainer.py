@@ -115,6 +115,39 @@ if dist.get_rank() == 0:
 """
 
 
+RESUME_ON_TWO = """
+import sys, torch
+sys.path.insert(0, {tests!r})
+import hf_dualpath.trainer
+from test_trainer import trainer
+import torch.distributed as dist
+torch.set_num_threads(1)
+def orders(folder, resume, **options):
+    seen, run = [], trainer(folder, max_tokens=40, **options)
+    original = run.training_step
+    def step(model, inputs, *rest):
+        seen.append(inputs["labels"].tolist())
+        return original(model, inputs, *rest)
+    run.training_step = step
+    run.train(resume_from_checkpoint=resume)
+    return seen
+whole = orders(sys.argv[1] + "/whole", None, max_steps=8)
+first = orders(sys.argv[1] + "/cut", None, max_steps=6)
+rest = orders(sys.argv[1] + "/cut", True, max_steps=8)
+assert dist.get_world_size() == 2 and len(whole) == 8 and len(rest) == 2
+assert first + rest == whole
+"""
+
+
+def test_two_processes_resume_in_the_same_order(tmp_path):
+    """In the middle of the second epoch, which the library's own resumption would start anew."""
+    script = tmp_path / "two.py"
+    script.write_text(RESUME_ON_TWO.format(tests=str(ROOT / "tests")))
+    config = str(ROOT / "scripts/accelerate_configs/two_cpu_processes.yaml")
+    accelerate = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", config]
+    launch(*accelerate, "--main_process_port", "0", str(script), str(tmp_path))
+
+
 def launch(*command: str, **environment):
     result = subprocess.run(
         command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"} | environment, timeout=300
