@@ -16,6 +16,8 @@ Simultaneous machine translation: translate while the source is still arriving.
   dualpath compare REPORT REPORT ...                               who is ahead at the same latency
   dualpath sweep --model DIR ... --write-threshold 0.3 0.5 0.7     the quality-latency curve
   dualpath plot-path --model DIR "Ein Satz."                       see the path
+  dualpath demo                                                    a page that translates as you type
+  dualpath replay --model DIR "Ein Satz." --output replay.html     the same as an animated file
   dualpath average RUN --last 5 --output DIR                       average the last checkpoints of a run
   dualpath push DIR your-name/model                                publish it on the Hub
 """
@@ -286,6 +288,70 @@ def add_push(commands):
     parser.set_defaults(run=run)
 
 
+def add_demo(commands):
+    parser = commands.add_parser(
+        "demo",
+        help="a page that translates as you type",
+        description="Open a page that translates as you type, with the READ/WRITE grid growing live. Without --model: "
+        "the checkpoint that ships, or a toy model trained on the spot.",
+    )
+    parser.add_argument("--model", help="checkpoint: a folder")
+    parser.add_argument("--host", default="127.0.0.1", help="address to serve (default: this machine only)")
+    parser.add_argument("--port", type=int, help="port (default: the first free one from 7860 on)")
+    parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
+    parser.add_argument(
+        "--export-space", metavar="DIR", help="write a Hugging Face Space that runs the page, and stop"
+    )
+
+    def run(arguments):
+        from .demo import export_space, launch
+
+        model = arguments.model or (DEFAULT_MODEL if DEFAULT_MODEL.is_dir() else None)
+        if model is None:
+            from .training import toy_model
+
+            model = toy_model()
+        if arguments.export_space:
+            export_space(model, arguments.export_space)
+            print(f"Wrote a Space to {arguments.export_space}.")
+            return
+        launch(model, arguments.host, arguments.port, not arguments.no_browser)
+
+    parser.set_defaults(run=run)
+
+
+def add_replay(commands):
+    parser = commands.add_parser(
+        "replay",
+        help="a stream as an animated file",
+        description="Write a stream as a self-contained animated page (.html), picture (.svg) or .gif.",
+    )
+    add_model_arguments(parser)
+    parser.add_argument("text", metavar="TEXT", help="what to translate")
+    parser.add_argument("--output", nargs="+", required=True, help="files ending in .html, .svg or .gif")
+    parser.add_argument("--seconds", type=float, default=0.5, help="time between steps (default 0.5)")
+
+    def run(arguments):
+        from .live import dials_of
+        from .replay import record, write_replay
+        from .streaming import SimultaneousTranslator
+
+        if arguments.seconds <= 0:
+            raise ValueError("--seconds is a time, above 0.")
+        wrong = [name for name in arguments.output if not name.endswith((".html", ".svg", ".gif"))]
+        if wrong:
+            raise ValueError(f"{wrong[0]} ends in none of .html, .svg and .gif.")
+        translator = SimultaneousTranslator.from_pretrained(
+            arguments.model, arguments.direction, **dials_of(arguments)
+        )
+        history = record(translator, arguments.text)
+        for output in arguments.output:
+            write_replay(history, output, arguments.text, arguments.seconds)
+        print(f"Wrote {', '.join(arguments.output)}.")
+
+    parser.set_defaults(run=run)
+
+
 COMMANDS = (
     add_translate,
     add_train,
@@ -293,6 +359,8 @@ COMMANDS = (
     add_compare,
     add_sweep,
     add_plot_path,
+    add_demo,
+    add_replay,
     add_average,
     add_push,
 )

@@ -288,6 +288,16 @@ def _without_paths(overrides: list[str]) -> list[str]:
     return [Path(word).name if "/" in word else word for word in overrides]
 
 
+def toy_model(folder: str | Path = "runs/toy-quick") -> Path:
+    """A model of the toy languages, trained on the spot in a few minutes where the folder does not hold one yet."""
+    folder = Path(folder)
+    if not (folder / "README.md").is_file():
+        print("No checkpoint ships yet: training a small model on the toy languages, a few minutes ...", flush=True)
+        recipe = Path(__file__).parent.parent / "scripts" / "recipes" / "toy.yaml"
+        train(recipe, ["--output_dir", str(folder), "--max_steps", "350", "--eval_strategy", "no"])
+    return folder
+
+
 def main(arguments: list[str] | None = None):
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help"):
