@@ -65,7 +65,7 @@ class Session:
         self.settings: tuple | None = None
         self.panels: list[Panel] = []
         self.note = ""
-        self.last_push = 0.0
+        self.last_paste = -1e9
 
     def show(self) -> tuple[str, str]:
         first, second = (panel_html(panel.history, self.note) for panel in self.panels)
@@ -89,10 +89,11 @@ class Session:
             self.restart(settings)
         added = text[len(self.text) :]
         words = len(added.split())
-        if words > 20 and time.monotonic() - self.last_push < words / MAX_WORDS_A_SECOND:
-            self.note = "That was a lot of text at once: wait a moment, then type on."
-            return self.show()
-        self.last_push = time.monotonic()
+        if words > 20:  # pasted, not typed
+            if time.monotonic() - self.last_paste < words / MAX_WORDS_A_SECOND:
+                self.note = "That was a lot of text at once: wait a moment, then type on."
+                return self.show()
+            self.last_paste = time.monotonic()
         self.text = text
         for panel in self.panels:
             panel.push(added)
