@@ -125,7 +125,7 @@ def test_noise_and_dropout_only_in_training(batch):
 
 
 def test_dropout_keeps_the_mean_and_the_rate():
-    from hf_dualpath.modeling_dualpath import dropout
+    from hf_dualpath.layers_dualpath import dropout
 
     for p in (0.1, 0.3, 0.5):
         kept = dropout(torch.ones(200_001), p, True)
@@ -263,10 +263,8 @@ def test_remote_code(hidden, tmp_path):
     for index, model in enumerate(models):
         model.save_pretrained(tmp_path / f"model{index}")
         files = {path.name for path in (tmp_path / f"model{index}").glob("*.py")}
-        assert files == {
-            f"{n}.py"
-            for n in ("configuration_dualpath", "modeling_dualpath", "generation_dualpath", "monotonic_attention")
-        }
+        names = "configuration", "modeling", "layers", "generation", "decoding"
+        assert files == {f"{name}_dualpath.py" for name in names} | {"monotonic_attention.py"}
         assert "auto_map" in json.loads((tmp_path / f"model{index}" / "config.json").read_text())
     result = subprocess.run(
         [
