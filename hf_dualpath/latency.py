@@ -22,6 +22,8 @@ def average_over_heads(delays: Tensor) -> Tensor:
 
 def head_delay_variance(delays: Tensor, target_mask: Tensor) -> Tensor:
     """Variance of the delays `(batch, head, target)` over heads, averaged over target tokens: MMA's variance loss."""
+    if delays.shape[1] == 1:
+        return torch.zeros_like(delays[:, 0, 0])
     return _masked_mean(delays.var(1), target_mask)
 
 

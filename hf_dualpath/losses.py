@@ -150,7 +150,6 @@ def dual_path_loss(
     segment: bool = True,
     forward_duality: bool = True,
     backward_duality: bool = True,
-    pad_token_id: int | None = None,
 ) -> DualPathLoss:
     r"""
     Joint loss of both directions, `L_F + L_B + lambda_dual (Omega_F + Omega_B)` (eq. 13).
@@ -167,11 +166,10 @@ def dual_path_loss(
         segment (`bool`, *optional*, defaults to `True`): False for the ablation without the segment step.
         forward_duality, backward_duality (`bool`, *optional*, defaults to `True`):
             False drops Omega_F or Omega_B. With both False, or `dual_weight=0`, these are two single paths in one run.
-        pad_token_id (`int`, *optional*): Labels with this value are ignored as -100 is.
     """
-    source_mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
-    labels = labels if pad_token_id is None else labels.masked_fill(labels == pad_token_id, -100)
-    target_mask = labels != -100
+    source_mask = outputs.source_mask if attention_mask is None else attention_mask.bool()
+    target_mask = outputs.target_mask
+    labels = labels.masked_fill(~target_mask, -100)
     if backward_latency_weight is None:
         backward_latency_weight = latency_weight
     ahead, back = outputs.forward_output, outputs.backward_output

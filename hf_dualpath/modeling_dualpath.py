@@ -67,10 +67,15 @@ class SinglePathOutput(Seq2SeqLMOutput):
 
 @dataclass
 class DualPathOutput(ModelOutput):
-    """Outputs of both directions. The backward one reads the labels and predicts the input."""
+    """Outputs of both directions, and which tokens of the two sides are real (the losses need to know).
+
+    The backward direction reads the labels and predicts the input.
+    """
 
     forward_output: SinglePathOutput | None = None
     backward_output: SinglePathOutput | None = None
+    source_mask: Tensor | None = None
+    target_mask: Tensor | None = None
 
 
 class SinglePathPreTrainedModel(PreTrainedModel):
@@ -477,23 +482,25 @@ class DualPathForConditionalGeneration(CheckedLoadingMixin, PreTrainedModel, Sim
                 Target tokens, -100 or padding where there are none.
         """
         pad = self.config.pad_token_id
-        if attention_mask is None:
-            attention_mask = input_ids != pad
+        source_mask = input_ids != pad if attention_mask is None else attention_mask.bool()
         targets = labels.masked_fill(labels == -100, pad)
-        sources = input_ids.masked_fill(attention_mask == 0, pad)
+        target_mask = targets != pad
+        sources = input_ids.masked_fill(~source_mask, pad)
         return DualPathOutput(
             forward_output=self.forward_model(
                 sources,
-                attention_mask,
+                source_mask,
                 self.forward_model.prepare_decoder_input_ids_from_labels(targets),
                 **kwargs,
             ),
             backward_output=self.backward_model(
                 targets,
-                targets != pad,
+                target_mask,
                 self.backward_model.prepare_decoder_input_ids_from_labels(sources),
                 **kwargs,
             ),
+            source_mask=source_mask,
+            target_mask=target_mask,
         )
 
     def get_encoder(self, *args, **kwargs):

@@ -43,7 +43,7 @@ class Exact:
         )
 
     def loss(self):
-        return dual_path_loss(self.output, self.x, self.source, self.y, latency_weight=0.2, pad_token_id=1)
+        return dual_path_loss(self.output, self.x, self.source, self.y, latency_weight=0.2)
 
 
 @pytest.mark.parametrize("name", EXACT)

@@ -63,7 +63,7 @@ def test_ablations(batch):
 
 def test_padding_labels_count_as_ignored(batch):
     x, mask, y = batch
-    padded = run((x, mask, y.masked_fill(y == -100, 0)), pad_token_id=0)
+    padded = run((x, mask, y.masked_fill(y == -100, 0)))
     torch.testing.assert_close(padded.total, run(batch).total)
 
 
@@ -74,6 +74,13 @@ def test_other_policies_have_no_duality(batch, policy):
         dual_path_loss(model(*batch), *batch)
     loss = dual_path_loss(model(*batch), *batch, dual_weight=0.0)
     assert loss.total == loss.forward_cross_entropy + loss.backward_cross_entropy
+
+
+def test_one_head_has_no_variance(batch):
+    x, mask, y = batch
+    output = single_model(encoder_attention_heads=1, decoder_attention_heads=1)(x, mask, labels=y)
+    loss = single_path_loss(output, mask, y, latency_weight=0.1, variance_weight=0.1)
+    assert loss.variance == 0 and loss.total.isfinite()
 
 
 def test_offline_has_no_latency(batch):
