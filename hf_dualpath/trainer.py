@@ -77,6 +77,8 @@ class DualPathTrainer(Trainer):
         **kwargs,
     ):
         args.remove_unused_columns = False
+        if args.save_total_limit == 1:
+            args.save_total_limit = 2  # a run killed while it saves needs the checkpoint before
         super().__init__(
             model=model,
             args=args,
