@@ -73,7 +73,7 @@ def grid_svg(history: History, animate: float | None = None) -> str:
     """
     from_source, from_target = max(0, len(history.source) - SHOWN), max(0, len(history.target) - SHOWN)
     source, target = history.source[from_source:], history.target[from_target:]
-    width, height = LEFT + CELL * max(len(source), 1) + 20, TOP + CELL * max(len(target), 1) + 20
+    width, height = LEFT + CELL * max(len(source), 1) + 64, TOP + CELL * max(len(target), 1) + 20
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="dp-grid" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" role="img" aria-label="{len(source)} words read, {len(target)} written" '

@@ -106,7 +106,8 @@ def read_recipe(recipe: str | Path) -> dict:
 
 
 def find_recipe(recipe: str | Path) -> Path:
-    for path in (Path(recipe), Path("scripts/recipes") / f"{recipe}.yaml"):
+    shipped = Path(__file__).parent.parent / "scripts" / "recipes"
+    for path in (Path(recipe), shipped / f"{recipe}.yaml"):
         if path.is_file():
             return path
     raise FileNotFoundError(f"There is no recipe {recipe}: give a YAML file, or the name of one in scripts/recipes.")
@@ -293,8 +294,7 @@ def toy_model(folder: str | Path = "runs/toy-quick") -> Path:
     folder = Path(folder)
     if not (folder / "README.md").is_file():
         print("No checkpoint ships yet: training a small model on the toy languages, a few minutes ...", flush=True)
-        recipe = Path(__file__).parent.parent / "scripts" / "recipes" / "toy.yaml"
-        train(recipe, ["--output_dir", str(folder), "--max_steps", "350", "--eval_strategy", "no"])
+        train("toy", ["--output_dir", str(folder), "--max_steps", "450"])
     return folder
 
 
