@@ -63,7 +63,10 @@ def translate_corpus(
             inputs = {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask")}
             if offline:
                 longest = inputs["input_ids"].shape[1]
-                limits = {"max_new_tokens": min(2 * longest + 10, limit - 1)}
+                limits = {
+                    "max_new_tokens": min(2 * longest + 10, limit - 1),
+                    "suppress_tokens": [model.config.pad_token_id],
+                }
             else:
                 limits = {}
             began = time.perf_counter()

@@ -33,9 +33,12 @@ class SimultaneousOutput(GenerateEncoderDecoderOutput):
     head_stops: Tensor | None = None
 
 
-def next_tokens(logits: Tensor, ids: Tensor, logits_processor: LogitsProcessorList) -> tuple[Tensor, Tensor]:
-    """The best token of each sentence, and the scores it was chosen by."""
+def next_tokens(
+    logits: Tensor, ids: Tensor, logits_processor: LogitsProcessorList, pad_token_id: int
+) -> tuple[Tensor, Tensor]:
+    """The best token of each sentence, and the scores it was chosen by. Padding is no word: it is never written."""
     scores = logits.float()
+    scores[:, pad_token_id] = -torch.inf
     for process in logits_processor:
         scores = process(ids, scores)
     return scores.argmax(-1), scores
@@ -112,7 +115,7 @@ class TokenStream:
             return None
         except StopIteration as step:
             logits = step.value
-        token, _ = next_tokens(logits, self.ids, self.logits_processor)
+        token, _ = next_tokens(logits, self.ids, self.logits_processor, self.model.config.pad_token_id)
         self.ids = torch.cat([self.ids, token[:, None]], 1)
         read = int(self.decoding.head_stops().max()) + 1
         self.done = int(token) in end_tokens_of(self.config) or bool(
@@ -200,7 +203,9 @@ class SimultaneousGenerationMixin(GenerationMixin):
                 streamer.put(ids.cpu())
             while bool(open_rows.any()):
                 step_logits = _without_waiting(decoding.write(ids[:, -1:]))
-                tokens, step_scores = next_tokens(step_logits, ids, processors)
+                if config.output_logits:
+                    logits.append(step_logits.clone())
+                tokens, step_scores = next_tokens(step_logits, ids, processors, self.config.pad_token_id)
                 tokens = tokens.where(open_rows, self.config.pad_token_id)
                 ids = torch.cat([ids, tokens[:, None]], 1)
                 stops.append(decoding.head_stops())
@@ -208,8 +213,6 @@ class SimultaneousGenerationMixin(GenerationMixin):
                 path.append(read * open_rows)
                 if config.output_scores:
                     scores.append(step_scores)
-                if config.output_logits:
-                    logits.append(step_logits)
                 if streamer is not None:
                     streamer.put(tokens.cpu())
                 ended = (tokens[:, None] == end_tokens).any(1)

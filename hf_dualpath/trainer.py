@@ -90,6 +90,9 @@ class DualPathTrainer(Trainer):
         self.tokenizers = tokenizers
         self.loss_is_scaled_for_ga = True
         self.is_dual = isinstance(model, DualPathForConditionalGeneration)
+        config = model.config.forward_config if self.is_dual else model.config
+        self.learns_path = config.is_adaptive  # the other policies have no latency to weigh
+        self.shares_path = config.policy == "single_path"  # duality needs one path a direction
         self._sums: dict[str, torch.Tensor | float] = defaultdict(float)
         self._sums_since = time.perf_counter()
 
@@ -158,38 +161,31 @@ class DualPathTrainer(Trainer):
     def loss_parts(self, model, inputs: dict[str, torch.Tensor]) -> tuple[SinglePathLoss | DualPathLoss, object]:
         args, labels, mask = self.args, inputs["labels"], inputs["attention_mask"]
         kwargs = {"wait_k": int(torch.randint(1, args.multipath_k + 1, ()))} if args.multipath_k else {}
-        if self.is_dual:
-            outputs = model(inputs["input_ids"], mask, labels, **kwargs)
-            adaptive = outputs.forward_output.selection_probability is not None
-            loss = dual_path_loss(
-                outputs,
-                inputs["input_ids"],
-                mask,
-                labels,
-                latency_weight=args.latency_weight if adaptive else 0.0,
-                backward_latency_weight=args.backward_latency_weight if adaptive else 0.0,
-                dual_weight=args.dual_weight
-                if isinstance(outputs.forward_output.alpha, torch.Tensor) and adaptive
-                else 0.0,
-                label_smoothing=args.label_smoothing_factor,
-                duality_reduction=args.duality_reduction,
-                variance_weight=args.variance_weight if adaptive else 0.0,
-                segment=args.segment,
-                forward_duality=args.forward_duality,
-                backward_duality=args.backward_duality,
-            )
-        else:
+        latency_weight = args.latency_weight if self.learns_path else 0.0
+        variance_weight = args.variance_weight if self.learns_path else 0.0
+        if not self.is_dual:
             start = self.model.prepare_decoder_input_ids_from_labels(labels)
             outputs = model(inputs["input_ids"], mask, start, **kwargs)
-            adaptive = outputs.selection_probability is not None
             loss = single_path_loss(
-                outputs,
-                mask,
-                labels,
-                latency_weight=args.latency_weight if adaptive else 0.0,
-                variance_weight=args.variance_weight if adaptive else 0.0,
-                label_smoothing=args.label_smoothing_factor,
+                outputs, mask, labels, latency_weight, variance_weight, args.label_smoothing_factor
             )
+            return loss, outputs
+        outputs = model(inputs["input_ids"], mask, labels, **kwargs)
+        loss = dual_path_loss(
+            outputs,
+            inputs["input_ids"],
+            mask,
+            labels,
+            latency_weight=latency_weight,
+            backward_latency_weight=args.backward_latency_weight if self.learns_path else 0.0,
+            dual_weight=args.dual_weight if self.shares_path else 0.0,
+            label_smoothing=args.label_smoothing_factor,
+            duality_reduction=args.duality_reduction,
+            variance_weight=variance_weight,
+            segment=args.segment,
+            forward_duality=args.forward_duality,
+            backward_duality=args.backward_duality,
+        )
         return loss, outputs
 
     def log(self, logs: dict[str, float], start_time: float | None = None):

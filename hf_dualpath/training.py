@@ -191,6 +191,8 @@ def start_from(model, checkpoint: str | Path) -> tuple[int, int]:
 def train(recipe: str | Path | None, overrides: list[str]) -> DualPathTrainer:
     """Trains as the recipe says and leaves a complete checkpoint in `output_dir`. A run that was cut short goes on."""
     model_arguments, data_arguments, arguments = parse_recipe(recipe, overrides)
+    if model_arguments.system != "dual_paths":
+        arguments.dual_weight = 0.0
     set_seed(arguments.seed)
     resume = last_complete_checkpoint(arguments.output_dir)
     with arguments.main_process_first(desc="preparing the data"):

@@ -1,0 +1,102 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT, dual_model, single_model
+from test_cli import fails, run
+
+from hf_dualpath import SimultaneousTranslator, SinglePathForConditionalGeneration
+from hf_dualpath.training import find_recipe, parse_recipe, read_recipe, start_from
+
+
+RECIPES = sorted((ROOT / "scripts" / "recipes").glob("*.yaml"))
+TINY = "--d_model 32 --encoder_layers 1 --decoder_layers 1 --ffn_dim 32 --max_steps 4 --save_steps 2 --warmup_steps 2 "
+TINY += "--max_train_pairs 150 --max_validation_pairs 4 --vocab_size 500 --max_tokens 300 --disable_tqdm true"
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_recipes_parse(recipe, tmp_path):
+    model, data, arguments = parse_recipe(recipe, ["--output_dir", str(tmp_path), "--use_cpu", "true"])
+    assert (
+        model.system == "dual_paths" and arguments.learning_rate > 0 and data.source_language != data.target_language
+    )
+
+
+def test_the_papers_settings(tmp_path):
+    model, data, arguments = parse_recipe("iwslt15-envi", ["--output_dir", str(tmp_path), "--use_cpu", "true"])
+    assert (model.d_model, model.ffn_dim, model.attention_heads, model.dropout, model.noise_std) == (
+        512,
+        1024,
+        4,
+        0.3,
+        1.5,
+    )
+    assert (arguments.learning_rate, arguments.warmup_steps, arguments.max_tokens) == (5e-4, 4000, 16000)
+    assert (arguments.adam_beta1, arguments.adam_beta2, arguments.max_grad_norm) == (0.9, 0.98, 0.0)
+    assert (arguments.warmup_init_lr, arguments.weight_decay, arguments.label_smoothing_factor) == (1e-7, 1e-4, 0.1)
+    assert (data.tokenizer, data.min_frequency, arguments.average_checkpoints) == ("word", 5, 5)
+
+
+def test_mistakes_in_a_recipe(tmp_path, capsys):
+    recipe = tmp_path / "wrong.yaml"
+    recipe.write_text("latency_wieght: 0.1\n")
+    with pytest.raises(ValueError, match="did you mean `latency_weight`"):
+        read_recipe(recipe)
+    with pytest.raises(FileNotFoundError, match="no recipe"):
+        find_recipe("nothing")
+    recipe.write_text("system: magic\n")
+    assert "one of offline" in fails(
+        capsys, "train", str(recipe), "--output_dir", str(tmp_path / "o"), "--use_cpu", "true"
+    )
+    recipe.write_text("system: wait_k\n")
+    assert "no training data" in fails(
+        capsys, "train", str(recipe), "--output_dir", str(tmp_path / "o"), "--use_cpu", "true"
+    )
+
+
+def train(capsys, folder, *more: str):
+    run(capsys, "train", str(ROOT / "scripts/recipes/toy.yaml"), "--output_dir", str(folder), *TINY.split(), *more)
+
+
+def test_from_recipe_to_a_complete_repository(tmp_path, capsys):
+    train(capsys, tmp_path, "--average_checkpoints", "2")
+    names = {path.name for path in tmp_path.iterdir() if path.is_file()}
+    assert {"config.json", "model.safetensors", "generation_config.json", "tokenizer.json", "README.md"} <= names
+    card = (tmp_path / "README.md").read_text()
+    assert "| test | de-en |" in card and "| validation | en-de |" in card and "license: apache-2.0" in card
+    assert str(tmp_path) not in card and "max_steps: 4" in card
+    assert "model.safetensors" in run(capsys, "push", str(tmp_path), "me/model", "--dry-run")
+    SimultaneousTranslator.from_pretrained(tmp_path, direction="en-de").translate("A dog sleeps.")
+
+
+@pytest.mark.parametrize("system", ["offline", "wait_k", "mma", "single_path"])
+def test_other_systems_and_warm_starts(system, tmp_path, capsys):
+    train(capsys, tmp_path / "first", "--system", system)
+    config = json.loads((tmp_path / "first" / "config.json").read_text())
+    assert config["policy"] == system and config["source_language"] == "de"
+    train(capsys, tmp_path / "dual", "--init_from", str(tmp_path / "first"), "--max_steps", "2")
+    assert Path(tmp_path / "dual" / "model.safetensors").is_file()
+
+
+def test_a_run_that_was_cut_short_goes_on(tmp_path, capsys):
+    train(capsys, tmp_path, "--max_steps", "2")
+    first = json.loads((tmp_path / "checkpoint-2" / "trainer_state.json").read_text())["global_step"]
+    train(capsys, tmp_path)
+    assert first == 2 and (tmp_path / "checkpoint-4" / "complete").is_file()
+
+
+def test_start_from_takes_what_fits(tmp_path):
+    dual_model(policy="offline").save_pretrained(tmp_path / "offline")
+    model = dual_model()
+    taken, total = start_from(model, tmp_path / "offline")
+    assert total - taken == 2 * 4, "all but the policies' two matrices and two biases in each direction"
+    single = single_model()
+    start_from(single, tmp_path / "offline")
+    assert isinstance(single, SinglePathForConditionalGeneration)
+    source = dual_model(policy="offline").from_pretrained(tmp_path / "offline").forward_model
+    assert torch.equal(single.model.shared.weight, source.model.shared.weight)
+    with pytest.raises(ValueError, match="no weight"):
+        start_from(dual_model(d_model=64, encoder_ffn_dim=48, decoder_ffn_dim=48, vocab_size=50), tmp_path / "offline")
+    with pytest.raises(FileNotFoundError, match="safetensors"):
+        start_from(model, tmp_path)
