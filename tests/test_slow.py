@@ -89,10 +89,10 @@ def test_a_stream_of_100_000_words():
     translator = SimultaneousTranslator(model, tokenizer, tokenizer, max_lag=2, max_new_tokens=12)
     seconds, memory = [], []
     for _ in range(10):
-        start = time.perf_counter()
+        start = time.process_time()
         for _ in range(1000):
             translator.push(sentence)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
         memory.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     print([f"{value:.1f} s" for value in seconds], [f"{value // 1024} MB" for value in memory])
     assert translator.words_read == 100_000
