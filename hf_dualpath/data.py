@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
 import torch
 from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
 from datasets import config as datasets_config
@@ -312,6 +313,4 @@ class MaxTokenBatchSampler:
 def pair_lengths(dataset: Dataset) -> np.ndarray:
     """Tokens of the longer side of each pair."""
     columns = (dataset.with_format("arrow")[:][name] for name in ("input_ids", "labels"))
-    import pyarrow.compute as pc
-
     return np.maximum(*(pc.list_value_length(column).to_numpy() for column in columns))

@@ -5,7 +5,8 @@ is therefore final without waiting for its successor. Punctuation is split off b
 place: `Hund.` is `Hund` + `.▁`.
 """
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from tokenizers import (
@@ -86,8 +87,6 @@ def train_word_tokenizer(
 
 
 def _merges(tokenizer: Tokenizer) -> list:
-    import json
-
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
     return [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]
 
@@ -165,8 +164,3 @@ class WordAssembler:
 def encode_word(tokenizer: PreTrainedTokenizerFast, word: str) -> list[int]:
     """The tokens of one source word, which do not depend on its neighbours."""
     return tokenizer.encode(word, add_special_tokens=False)
-
-
-def words_of(text: str) -> Iterator[str]:
-    """The words of a text, as the stream sees them: whatever stands between spaces."""
-    return iter(text.split())
