@@ -33,8 +33,11 @@ def last_checkpoints(run: str | Path, count: int) -> list[Path]:
     return folders[-count:]
 
 
-def average_checkpoints(folders: Sequence[str | Path], output: str | Path) -> Path:
-    """Writes a checkpoint whose weights are the mean of others'; everything else is taken from the last of them."""
+def average_checkpoints(folders: Sequence[str | Path], output: str | Path, half: bool = False) -> Path:
+    """Writes a checkpoint whose weights are the mean of others'; everything else is taken from the last of them.
+
+    With `half` the file stores float16. Its config still says float32, so that the weights are widened on loading.
+    """
     folders, output = [Path(folder) for folder in folders], Path(output)
     if not folders:
         raise ValueError("There is nothing to average: name checkpoints, or a run with --last.")
@@ -51,7 +54,10 @@ def average_checkpoints(folders: Sequence[str | Path], output: str | Path) -> Pa
             )
         for name, tensor in last.items():
             total[name] = total.get(name, 0) + tensor.double()
-    mean = {name: (tensor / len(folders)).to(last[name].dtype) for name, tensor in total.items()}
+    mean = {
+        name: (tensor / len(folders)).to(torch.float16 if half and last[name].is_floating_point() else last[name].dtype)
+        for name, tensor in total.items()
+    }
     output.mkdir(parents=True, exist_ok=True)
     for path in published_files(folders[-1]):
         if path.suffix != ".safetensors":

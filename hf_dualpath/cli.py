@@ -252,6 +252,7 @@ def add_average(commands):
     )
     parser.add_argument("checkpoints", nargs="+", help="checkpoint folders, or one run folder with --last")
     parser.add_argument("--last", type=int, help="take the last so many checkpoints of the run")
+    parser.add_argument("--half", action="store_true", help="store the weights in half precision: a smaller file")
     parser.add_argument("--output", required=True, help="folder of the new checkpoint")
 
     def run(arguments):
@@ -260,7 +261,7 @@ def add_average(commands):
         folders = arguments.checkpoints
         if arguments.last is not None:
             folders = last_checkpoints(folders[0], arguments.last)
-        average_checkpoints(folders, arguments.output)
+        average_checkpoints(folders, arguments.output, arguments.half)
         print(f"Wrote the mean of {len(folders)} checkpoints to {arguments.output}.")
 
     parser.set_defaults(run=run)

@@ -60,6 +60,12 @@ class DataArguments:
     max_validation_pairs: int | None = field(
         default=None, metadata={"help": "Use only the first so many validation pairs."}
     )
+    long_pair_words: int = field(
+        default=9, metadata={"help": "A training pair is long when both sides have at least so many words."}
+    )
+    long_pair_repeats: int = field(
+        default=1, metadata={"help": "An epoch shows each long training pair so often: streams are made of long ones."}
+    )
     max_length: int = field(default=256, metadata={"help": "Leave out training pairs with more tokens on a side."})
     max_length_ratio: float = field(
         default=4.0, metadata={"help": "Leave out training pairs whose longer side has so many times the tokens."}
@@ -171,7 +177,19 @@ def load_pairs(arguments: DataArguments) -> DatasetDict:
             splits[split] = splits[split].select(range(min(limit, len(splits[split]))))
     for split, pairs in splits.items():
         splits[split] = without_empty(pairs, split, arguments.skip_empty)
+    if "train" in splits:
+        splits["train"] = repeat_long(splits["train"], arguments.long_pair_words, arguments.long_pair_repeats)
     return splits
+
+
+def repeat_long(pairs: Dataset, words: int, times: int) -> Dataset:
+    """Long pairs so many times, the others once."""
+    if times == 1:
+        return pairs
+    if times < 1:
+        raise DataError("`long_pair_repeats` is how often long pairs are shown: at least once.")
+    lengths = (min(len(s.split()), len(t.split())) for s, t in zip(pairs["source"], pairs["target"]))
+    return pairs.select([index for index, length in enumerate(lengths) for _ in range(times if length >= words else 1)])
 
 
 def without_empty(pairs: Dataset, split: str, skip: bool) -> Dataset:

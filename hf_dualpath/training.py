@@ -3,6 +3,7 @@
 import difflib
 import sys
 from dataclasses import MISSING, dataclass, field, fields
+from enum import Enum
 from pathlib import Path
 
 import yaml
@@ -254,6 +255,7 @@ def make_card(
     for given in (model, data, arguments):
         for item in fields(given):
             value = getattr(given, item.name)
+            value = value.value if isinstance(value, Enum) else value
             default = (
                 item.default_factory()
                 if item.default is MISSING and item.default_factory is not MISSING

@@ -115,6 +115,15 @@ def test_empty_pairs_can_be_skipped(tmp_path):
     assert load_pairs(sides)["train"]["source"][:] == ["a", "c"]
 
 
+def test_long_pairs_can_be_repeated(tmp_path):
+    sides = write_sides(tmp_path, "a\nb b\nc c c\n", "a\nb b b\nc c\n")
+    sides.long_pair_words, sides.long_pair_repeats = 2, 3
+    assert load_pairs(sides)["train"]["source"][:] == ["a", *["b b"] * 3, *["c c c"] * 3]
+    sides.long_pair_repeats = 0
+    with pytest.raises(DataError, match="at least once"):
+        load_pairs(sides)
+
+
 def test_tokenizing_filters_and_caches(tmp_path):
     data = write_sides(tmp_path, "a b c d e f g h\nx\nja ja\n", "a\nx y\nyes yes\n")
     data.tokenizer, data.min_frequency = "word", 1

@@ -9,7 +9,7 @@ import torch
 from conftest import ROOT, dual_model, single_model
 from datasets import Dataset
 from safetensors.torch import load_file
-from transformers import EarlyStoppingCallback
+from transformers import AutoModelForSeq2SeqLM, EarlyStoppingCallback
 
 from hf_dualpath import DualPathTrainer, DualPathTrainingArguments
 from hf_dualpath.checkpoints import average_checkpoints, last_checkpoints, push
@@ -313,6 +313,11 @@ def test_averaging(tmp_path):
     for name, tensor in mean.items():
         torch.testing.assert_close(tensor, torch.stack([weights(folder)[name] for folder in folders]).mean(0))
     assert (tmp_path / "mean" / "tokenizer.json").is_file() and (tmp_path / "mean" / "modeling_dualpath.py").is_file()
+    average_checkpoints(folders, tmp_path / "half", half=True)
+    assert {tensor.dtype for tensor in weights(tmp_path / "half").values()} == {torch.float16}
+    widened = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "half").state_dict()
+    for name, tensor in mean.items():
+        torch.testing.assert_close(widened[name], tensor, rtol=1e-3, atol=1e-6)
     with pytest.raises(ValueError, match="fewer than 9"):
         last_checkpoints(tmp_path, 9)
 

@@ -60,12 +60,12 @@ def train(capsys, folder, *more: str):
 
 
 def test_from_recipe_to_a_complete_repository(tmp_path, capsys):
-    train(capsys, tmp_path, "--average_checkpoints", "2")
+    train(capsys, tmp_path, "--average_checkpoints", "2", "--lr_scheduler_type", "linear")
     names = {path.name for path in tmp_path.iterdir() if path.is_file()}
     assert {"config.json", "model.safetensors", "generation_config.json", "tokenizer.json", "README.md"} <= names
     card = (tmp_path / "README.md").read_text()
     assert "| test | de-en |" in card and "| validation | en-de |" in card and "license: apache-2.0" in card
-    assert str(tmp_path) not in card and "max_steps: 4" in card
+    assert str(tmp_path) not in card and "max_steps: 4" in card and "lr_scheduler_type: linear" in card
     assert "model.safetensors" in run(capsys, "push", str(tmp_path), "me/model", "--dry-run")
     SimultaneousTranslator.from_pretrained(tmp_path, direction="en-de").translate("A dog sleeps.")
 

@@ -1,0 +1,204 @@
+"""Train every system of a comparison from one warm start, measure them, and write the tables and curves.
+
+    python scripts/comparison.py train    scripts/comparisons/multi30k.yaml --data_dir DATA --runs runs/multi30k
+    python scripts/comparison.py evaluate scripts/comparisons/multi30k.yaml --data_dir DATA --runs runs/multi30k
+    python scripts/comparison.py tables   scripts/comparisons/multi30k.yaml --runs runs/multi30k --output DIR
+
+Each step takes up where it was cut short: what is there is not made again. `train --jobs 2` keeps two cores busy.
+"""
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatch
+from pathlib import Path
+
+import yaml
+
+from hf_dualpath.comparison import contests, load_systems
+from hf_dualpath.evaluation import evaluate_checkpoint
+from hf_dualpath.visualization import quality_latency_curve
+
+
+TRAIN = Path(__file__).with_name("train.py")
+WARM_START = "warm-start"
+
+
+def train(plan: dict, runs: Path, data_dir: Path, names: list[str], jobs: int):
+    """The warm start first, then everything that begins from it, `jobs` runs at a time on one core each."""
+    train_one(plan, WARM_START, plan["warm_start"], runs, data_dir)
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = [
+            pool.submit(train_one, plan, name, settings_of(plan, name, runs), runs, data_dir) for name in names
+        ]
+        for future in futures:
+            future.result()
+
+
+def settings_of(plan: dict, name: str, runs: Path) -> dict:
+    run = {key: value for key, value in plan["runs"][name].items() if key not in ("label", "group")}
+    return plan["common"] | run | {"init_from": runs / WARM_START}
+
+
+def train_one(plan: dict, name: str, settings: dict, runs: Path, data_dir: Path):
+    folder = runs / name
+    if (folder / "README.md").is_file():  # the card is written last
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, str(TRAIN), plan["recipe"], "--data_dir", str(data_dir), "--output_dir", str(folder)]
+    for key, value in ({"disable_tqdm": True} | settings).items():
+        command += [f"--{key}", str(value).lower() if isinstance(value, bool) else str(value)]
+    print(f"{name}: training, progress in {folder / 'train.log'}", flush=True)
+    with open(folder / "train.log", "a") as log:
+        subprocess.run(command, check=True, stdout=log, stderr=log, env={"OMP_NUM_THREADS": "1"} | os.environ)
+    print(f"{name}: done", flush=True)
+
+
+def evaluate(plan: dict, runs: Path, data_dir: Path, names: list[str], sets: list[str]):
+    for name in names:
+        for test_set in sets:
+            report = runs / name / "reports" / test_set
+            if (report / "report.json").is_file():
+                continue
+            files = plan["test_sets"][test_set]
+            source, target, *alignments = (str(data_dir / file) for file in files)
+            found = evaluate_checkpoint(str(runs / name), source, target, None, *alignments, progress=False)
+            found.save(report)
+            scores = {key: round(r.quality["bleu"], 2) for key, r in found.directions.items()}
+            lags = {key: round(r.latency["token"]["AL"], 2) for key, r in found.directions.items()}
+            print(f"{name}, {test_set}: BLEU {scores}, AL {lags}, IoU {found.iou}", flush=True)
+
+
+# Tables
+
+
+def measured(plan: dict, runs: Path, names: list[str], test_set: str) -> Iterator[dict]:
+    """A row a run and direction, from its report."""
+    for name in names:
+        file = runs / name / "reports" / test_set / "report.json"
+        if not file.is_file():
+            print(f"{name} was not measured on {test_set}: left out.", file=sys.stderr)
+            continue
+        summary = json.loads(file.read_text())
+        for direction, report in summary["directions"].items():
+            lag, quality = report["latency"]["token"], report["quality"]
+            yield {
+                "run": name,
+                "system": plan["runs"][name]["label"],
+                "direction": direction,
+                "BLEU": quality["bleu"],
+                "interval": quality["bleu_interval"],
+                **{metric: lag[metric] for metric in ("CR", "AP", "AL", "DAL")},
+                "sufficiency": report["paths"].get("sufficiency"),
+                "necessity": report["paths"].get("necessity"),
+                "IoU": summary["iou"],
+                "offline": lag["AP"] == 1.0,
+            }
+
+
+def tables(plan: dict, runs: Path, names: list[str], output: Path):
+    """A CSV and a JSON a test set, its curve as a picture, and the paired tests at matched latency."""
+    output.mkdir(parents=True, exist_ok=True)
+    for test_set in plan["test_sets"]:
+        rows = list(measured(plan, runs, names, test_set))
+        if not rows:
+            continue
+        write_csv(output / f"{test_set}.csv", rows)
+        main = [row for row in rows if plan["runs"][row["run"]].get("group", "main") == "main"]
+        if len(plan["test_sets"][test_set]) == 2:
+            quality_latency_curve(main, [output / f"{test_set}.png"])
+            write_csv(output / f"{test_set}-paired.csv", list(paired(plan, runs, main, test_set)))
+        print(f"\n## {test_set}\n\n{markdown(rows)}")
+
+
+def paired(plan: dict, runs: Path, rows: list[dict], test_set: str) -> Iterator[dict]:
+    """Dual Paths against every other system of like latency (AL within half a word): who is ahead?"""
+    systems = []
+    for name in dict.fromkeys(row["run"] for row in rows):
+        for system in load_systems(runs / name / "reports" / test_set):
+            system.name = name
+            systems.append(system)
+    label = {name: run["label"] for name, run in plan["runs"].items()}
+    ours = [system for system in systems if label[system.name] == "Dual Paths"]
+    for mine in ours:
+        for other in systems:
+            if label[other.name] == "Dual Paths" or other.direction != mine.direction:
+                continue
+            for contest in contests([mine, other]):
+                yield {
+                    "direction": mine.direction,
+                    "run": mine.name,
+                    "other": other.name,
+                    "AL": mine.word_al,
+                    "other_AL": other.word_al,
+                    "difference": contest.difference,
+                    "p": contest.p_value,
+                    "verdict": contest.verdict,
+                }
+
+
+def write_csv(path: Path, rows: list[dict]):
+    if not rows:
+        return
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()})
+    path.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def markdown(rows: list[dict]) -> str:
+    """One line a run, both directions side by side, from low to high latency within a system."""
+    directions = list(dict.fromkeys(row["direction"] for row in rows))
+    with_paths = any(row["necessity"] is not None for row in rows)
+    columns = ["BLEU", "AL"] + (["A_suf", "A_nec"] if with_paths else [])
+    header = ["system", "run", *(f"{column} {direction}" for direction in directions for column in columns), "IoU"]
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    for name in dict.fromkeys(row["run"] for row in rows):
+        found = {row["direction"]: row for row in rows if row["run"] == name}
+        first = found[directions[0]]
+        cells = [first["system"], name]
+        for direction in directions:
+            row = found[direction]
+            cells += [f"{row['BLEU']:.1f} ± {row['interval']:.1f}", f"{row['AL']:.2f}"]
+            if with_paths:
+                cells += [f"{row['sufficiency']:.3f}", f"{row['necessity']:.3f}"]
+        cells.append("" if first["IoU"] is None else f"{first['IoU']:.3f}")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("step", choices=["train", "evaluate", "tables"])
+    parser.add_argument("plan", type=Path, help="YAML file: recipe, warm start, common settings, runs, test sets.")
+    parser.add_argument("--runs", type=Path, required=True, help="Folder of the runs, one subfolder each.")
+    parser.add_argument("--data_dir", type=Path, help="Folder with the data that the recipe and the plan name.")
+    parser.add_argument("--only", nargs="+", default=["*"], help="Only these runs; patterns such as 'dual*'.")
+    parser.add_argument("--sets", nargs="+", help="Evaluate on these test sets; default: all of the plan.")
+    parser.add_argument("--jobs", type=int, default=1, help="Runs to train at once.")
+    parser.add_argument("--output", type=Path, help="Folder for the tables and pictures.")
+    arguments = parser.parse_args()
+    plan = yaml.safe_load(arguments.plan.read_text())
+    names = [name for name in plan["runs"] if any(fnmatch(name, pattern) for pattern in arguments.only)]
+    if not names:
+        parser.error(f"no run of the plan matches {' '.join(arguments.only)}; it has {', '.join(plan['runs'])}")
+    needed = "output" if arguments.step == "tables" else "data_dir"
+    if getattr(arguments, needed) is None:
+        parser.error(f"{arguments.step} needs --{needed}")
+    if arguments.step == "train":
+        train(plan, arguments.runs, arguments.data_dir, names, arguments.jobs)
+    elif arguments.step == "evaluate":
+        evaluate(plan, arguments.runs, arguments.data_dir, names, arguments.sets or list(plan["test_sets"]))
+    else:
+        tables(plan, arguments.runs, names, arguments.output)
+
+
+if __name__ == "__main__":
+    main()
