@@ -1,0 +1,95 @@
+"""scripts/comparison.py and scripts/release.py, from a plan to tables, with models of a few updates."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from hf_dualpath import SimultaneousTranslator
+from hf_dualpath.toy import toy_splits
+
+
+TINY = {
+    "d_model": 16,
+    "ffn_dim": 16,
+    "attention_heads": 2,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "vocab_size": 300,
+    "max_steps": 2,
+    "save_steps": 2,
+    "max_validation_pairs": 4,
+    "max_train_pairs": 150,
+    "max_tokens": 300,
+}
+
+
+def script(name: str, *arguments) -> str:
+    command = [sys.executable, str(ROOT / "scripts" / name), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def write_test_set(stem, rows: int = 12):
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    test = toy_splits(train=1)["test"].select(range(rows))
+    for name, column in (("de", "source"), ("en", "target"), ("align", "alignment")):
+        stem.with_name(f"{stem.name}.{name}").write_text("\n".join(test[column]) + "\n", encoding="utf-8")
+
+
+def test_from_a_plan_to_tables(tmp_path):
+    write_test_set(tmp_path / "data" / "t")
+    plan = {
+        "recipe": "toy",
+        "warm_start": {"system": "offline", "causal_encoder": True, "directions": "both", **TINY},
+        "common": {"directions": "both", **TINY},
+        "runs": {
+            "offline": {"label": "Offline", "system": "offline"},
+            "wait-2": {"label": "Wait-k", "system": "wait_k", "wait_k": 2},
+            "dual": {"label": "Dual Paths", "system": "dual_paths"},
+        },
+        "test_sets": {"test": ["t.de", "t.en"], "gold": ["t.de", "t.en", "t.align"]},
+    }
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan, sort_keys=False))
+    where = (tmp_path / "plan.yaml", "--runs", tmp_path / "runs")
+    data = ("--data_dir", tmp_path / "data")
+    assert "dual: done" in script("comparison.py", "train", *where, *data, "--jobs", "2")
+    assert script("comparison.py", "train", *where, *data) == "", "what is there is not made again"
+    script("comparison.py", "evaluate", *where, *data)
+    text = script("comparison.py", "tables", *where, "--output", tmp_path / "tables")
+    assert "| Wait-k | wait-2 |" in text and "A_nec de-en" in text
+    with open(tmp_path / "tables" / "gold.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["run"], row["direction"]) for row in rows[::2]] == [(name, "de-en") for name in plan["runs"]]
+    assert float(rows[-1]["necessity"]) > 0 and 0 < float(rows[-1]["IoU"]) <= 1
+    report = json.loads((tmp_path / "runs/dual/reports/test/report.json").read_text())
+    table = json.loads((tmp_path / "tables/test.json").read_text())
+    assert table[-2]["AL"] == report["directions"]["de-en"]["latency"]["token"]["AL"]
+    assert (tmp_path / "tables" / "test.png").is_file()
+
+
+def test_release(tmp_path):
+    settings = [str(word) for key, value in TINY.items() for word in (f"--{key}", value)]
+    run = tmp_path / "run"
+    script("train.py", ROOT / "scripts/recipes/toy.yaml", "--output_dir", run, "--disable_tqdm", "true", *settings)
+    for stem in ("tatoeba_deen/test", "multi30k_deen/test_2016_flickr", "newstest_deen/newstest2015"):
+        write_test_set(tmp_path / "data" / stem)
+        for language in ("de", "en"):
+            file = tmp_path / "data" / f"{stem}.{language}"
+            subprocess.run(["gzip", file], check=True)
+    script("release.py", run, "--data", tmp_path / "data", "--output", tmp_path / "card")
+    card = (tmp_path / "card" / "README.md").read_text(encoding="utf-8")
+    assert "newstest2015 (out of domain) | en-de" in card and "write_threshold 0.9" in card
+    assert {"path.png", "dial.png", "dial.csv", "results.json"} <= {path.name for path in (tmp_path / "card").iterdir()}
+    SimultaneousTranslator.from_pretrained(tmp_path / "card", direction="en-de").translate("A dog sleeps.")
+
+
+def test_a_plan_without_such_a_run(tmp_path):
+    (tmp_path / "plan.yaml").write_text("runs: {dual: {}}")
+    with pytest.raises(AssertionError, match="no run of the plan matches wait"):
+        script("comparison.py", "train", tmp_path / "plan.yaml", "--runs", tmp_path, "--only", "wait")
