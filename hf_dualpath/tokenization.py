@@ -108,6 +108,9 @@ def _wrap(tokenizer: Tokenizer, word_boundary: str) -> PreTrainedTokenizerFast:
 
 def save_tokenizers(folder: str | Path, source: PreTrainedTokenizerFast, target: PreTrainedTokenizerFast):
     """A joint tokenizer goes into the folder itself, two into two named subfolders."""
+    for tokenizer in (source, target):
+        for name in ("is_local", "local_files_only"):  # how it was once loaded is not part of it
+            tokenizer.init_kwargs.pop(name, None)
     if source is target:
         source.save_pretrained(folder)
     else:

@@ -118,7 +118,10 @@ def test_sentencepiece_words_come_one_token_later():
 
 def test_saving(bpe, words, tmp_path):
     save_tokenizers(tmp_path / "joint", bpe, bpe)
-    source, target = load_tokenizers(tmp_path / "joint")
+    source, target = load_tokenizers(tmp_path / "joint", local_files_only=True)
+    save_tokenizers(tmp_path / "again", source, target)
+    first, again = ((tmp_path / name / "tokenizer_config.json").read_text() for name in ("joint", "again"))
+    assert "local" not in again and first == again
     assert source is target and AutoTokenizer.from_pretrained(tmp_path / "joint")(TEXTS[0]) == bpe(TEXTS[0])
     assert source.init_kwargs["word_boundary"] == "end"
     save_tokenizers(tmp_path / "two", words, bpe)
