@@ -55,7 +55,9 @@ def average_checkpoints(folders: Sequence[str | Path], output: str | Path, half:
         for name, tensor in last.items():
             total[name] = total.get(name, 0) + tensor.double()
     mean = {
-        name: (tensor / len(folders)).to(torch.float16 if half and last[name].is_floating_point() else last[name].dtype)
+        name: (tensor / len(folders)).to(
+            torch.float16 if half and last[name].is_floating_point() else last[name].dtype
+        )
         for name, tensor in total.items()
     }
     output.mkdir(parents=True, exist_ok=True)

@@ -189,7 +189,9 @@ def repeat_long(pairs: Dataset, words: int, times: int) -> Dataset:
     if times < 1:
         raise DataError("`long_pair_repeats` is how often long pairs are shown: at least once.")
     lengths = (min(len(s.split()), len(t.split())) for s, t in zip(pairs["source"], pairs["target"]))
-    return pairs.select([index for index, length in enumerate(lengths) for _ in range(times if length >= words else 1)])
+    return pairs.select(
+        [index for index, length in enumerate(lengths) for _ in range(times if length >= words else 1)]
+    )
 
 
 def without_empty(pairs: Dataset, split: str, skip: bool) -> Dataset:

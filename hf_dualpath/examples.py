@@ -2,7 +2,7 @@
 
 SHIPPED_EXAMPLES = {
     "de-en": ["Ich habe heute leider keine Zeit.", "Der Mann, der dort steht, ist mein Bruder."],
-    "en-de": ["I would like to go home now.", "She has never seen the sea."],
+    "en-de": ["I would like to go home now.", "He told me that he had lost his keys."],
 }
 TOY_EXAMPLES = {
     "de-en": ["Eine Hexe tritt zu Hause auf.", "Wir sollen einen Schirm zurücklassen."],

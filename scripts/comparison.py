@@ -33,9 +33,7 @@ def train(plan: dict, runs: Path, data_dir: Path, names: list[str], jobs: int):
     """The warm start first, then everything that begins from it, `jobs` runs at a time on one core each."""
     train_one(plan, WARM_START, plan["warm_start"], runs, data_dir)
     with ThreadPoolExecutor(jobs) as pool:
-        futures = [
-            pool.submit(train_one, plan, name, settings_of(plan, name, runs), runs, data_dir) for name in names
-        ]
+        futures = [pool.submit(train_one, plan, name, settings_of(plan, name, runs), runs, data_dir) for name in names]
         for future in futures:
             future.result()
 
@@ -149,7 +147,9 @@ def write_csv(path: Path, rows: list[dict]):
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
         for row in rows:
-            writer.writerow({key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()})
+            writer.writerow(
+                {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
+            )
     path.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")
 
 

@@ -85,7 +85,9 @@ def test_release(tmp_path):
     script("release.py", run, "--data", tmp_path / "data", "--output", tmp_path / "card")
     card = (tmp_path / "card" / "README.md").read_text(encoding="utf-8")
     assert "newstest2015 (out of domain) | en-de" in card and "write_threshold 0.9" in card
-    assert {"path.png", "dial.png", "dial.csv", "results.json"} <= {path.name for path in (tmp_path / "card").iterdir()}
+    assert {"path.png", "dial.png", "dial.csv", "results.json"} <= {
+        path.name for path in (tmp_path / "card").iterdir()
+    }
     SimultaneousTranslator.from_pretrained(tmp_path / "card", direction="en-de").translate("A dog sleeps.")
 
 
