@@ -182,9 +182,9 @@ def sweep(
     return rows
 
 
-def as_csv(rows: Sequence[dict]) -> str:
+def as_csv(rows: Sequence[dict], columns: Sequence[str] = COLUMNS) -> str:
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer = csv.DictWriter(buffer, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for row in rows:
         writer.writerow({key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()})

@@ -8,7 +8,6 @@ Each step takes up where it was cut short: what is there is not made again. `tra
 """
 
 import argparse
-import csv
 import json
 import os
 import subprocess
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import yaml
 
-from hf_dualpath.comparison import contests, load_systems
+from hf_dualpath.comparison import as_csv, contests, load_systems
 from hf_dualpath.evaluation import evaluate_checkpoint
 from hf_dualpath.visualization import quality_latency_curve
 
@@ -143,13 +142,7 @@ def paired(plan: dict, runs: Path, rows: list[dict], test_set: str) -> Iterator[
 def write_csv(path: Path, rows: list[dict]):
     if not rows:
         return
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow(
-                {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
-            )
+    path.write_text(as_csv(rows, list(rows[0])))
     path.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")
 
 
