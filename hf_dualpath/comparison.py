@@ -9,6 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from statistics import mean
 
+import numpy as np
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
@@ -110,6 +111,17 @@ def contests(systems: Sequence[System], tolerance: float = 0.5, samples: int = 1
         result = scores["BLEU"][1]
         found.append(Contest(first, second, first.bleu - second.bleu, result.p_value))
     return found
+
+
+def bleu_at_latency(rows: Sequence[dict], lags: Sequence[float]) -> list[dict]:
+    """BLEU of each system read off its curve at given ALs: linear between its points, nothing beyond its ends."""
+    table = []
+    for system, direction in dict.fromkeys((row["system"], row["direction"]) for row in rows if not row["offline"]):
+        curve = sorted((r["AL"], r["BLEU"]) for r in rows if (r["system"], r["direction"]) == (system, direction))
+        scores = np.interp(lags, *zip(*curve), left=np.nan, right=np.nan)
+        cells = {f"AL {lag}": None if np.isnan(score) else float(score) for lag, score in zip(lags, scores)}
+        table.append({"system": system, "direction": direction} | cells)
+    return table
 
 
 def compare_table(systems: Sequence[System], found: Sequence[Contest]) -> str:

@@ -334,7 +334,7 @@ def pharaoh(pair: ToyPair) -> str:
 
 
 def toy_splits(
-    train: int = 12000, validation: int = 200, test: int = 200, seed: int = 0, max_words: int = 10, every: int = 3
+    train: int = 12000, validation: int = 200, test: int = 1000, seed: int = 0, max_words: int = 10, every: int = 3
 ) -> "DatasetDict":
     """Splits without a common sentence; their columns are `source`, `target` and `alignment` (Pharaoh format).
 

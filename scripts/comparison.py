@@ -19,27 +19,29 @@ from pathlib import Path
 
 import yaml
 
-from hf_dualpath.comparison import as_csv, contests, load_systems
+from hf_dualpath.comparison import as_csv, bleu_at_latency, contests, load_systems
 from hf_dualpath.evaluation import evaluate_checkpoint
 from hf_dualpath.visualization import quality_latency_curve
 
 
 TRAIN = Path(__file__).with_name("train.py")
-WARM_START = "warm-start"
+LAGS = (1.5, 2, 3, 4, 5, 6)
 
 
 def train(plan: dict, runs: Path, data_dir: Path, names: list[str], jobs: int):
-    """The warm start first, then everything that begins from it, `jobs` runs at a time on one core each."""
-    train_one(plan, WARM_START, plan["warm_start"], runs, data_dir)
+    """The warm starts one after another, then everything that begins from the last, `jobs` runs at a time."""
+    start = {}
+    for name, settings in plan["warm_starts"].items():
+        train_one(plan, name, settings | start, runs, data_dir)
+        start = {"init_from": runs / name}
     with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(train_one, plan, name, settings_of(plan, name, runs), runs, data_dir) for name in names]
+        futures = [pool.submit(train_one, plan, name, settings_of(plan, name) | start, runs, data_dir) for name in names]
         for future in futures:
             future.result()
 
 
-def settings_of(plan: dict, name: str, runs: Path) -> dict:
-    run = {key: value for key, value in plan["runs"][name].items() if key not in ("label", "group")}
-    return plan["common"] | run | {"init_from": runs / WARM_START}
+def settings_of(plan: dict, name: str) -> dict:
+    return plan["common"] | {key: value for key, value in plan["runs"][name].items() if key not in ("label", "group")}
 
 
 def train_one(plan: dict, name: str, settings: dict, runs: Path, data_dir: Path):
@@ -99,18 +101,24 @@ def measured(plan: dict, runs: Path, names: list[str], test_set: str) -> Iterato
 
 
 def tables(plan: dict, runs: Path, names: list[str], output: Path):
-    """A CSV and a JSON a test set, its curve as a picture, and the paired tests at matched latency."""
+    """A CSV, a JSON and a curve for each test set, paired tests at matched latency, and all tables in Markdown."""
     output.mkdir(parents=True, exist_ok=True)
-    for test_set in plan["test_sets"]:
+    text = []
+    for test_set, files in plan["test_sets"].items():
         rows = list(measured(plan, runs, names, test_set))
         if not rows:
             continue
         write_csv(output / f"{test_set}.csv", rows)
-        main = [row for row in rows if plan["runs"][row["run"]].get("group", "main") == "main"]
-        if len(plan["test_sets"][test_set]) == 2:
+        text += [f"## {test_set}", by_run(rows)]
+        if len(files) == 2:  # without gold alignments: a test set of translation quality
+            main = [row for row in rows if plan["runs"][row["run"]].get("group", "main") == "main"]
             quality_latency_curve(main, [output / f"{test_set}.png"])
             write_csv(output / f"{test_set}-paired.csv", list(paired(plan, runs, main, test_set)))
-        print(f"\n## {test_set}\n\n{markdown(rows)}")
+            at_latency = bleu_at_latency(main, LAGS)
+            write_csv(output / f"{test_set}-at-latency.csv", at_latency)
+            text += ["BLEU at equal latency, read off the curves:", markdown(at_latency)]
+    (output / "tables.md").write_text("\n\n".join(text) + "\n")
+    print("\n\n".join(text))
 
 
 def paired(plan: dict, runs: Path, rows: list[dict], test_set: str) -> Iterator[dict]:
@@ -146,31 +154,34 @@ def write_csv(path: Path, rows: list[dict]):
     path.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")
 
 
-def markdown(rows: list[dict]) -> str:
-    """One line a run, both directions side by side, from low to high latency within a system."""
-    directions = list(dict.fromkeys(row["direction"] for row in rows))
+def by_run(rows: list[dict]) -> str:
+    """One line a run, both directions side by side."""
     with_paths = any(row["necessity"] is not None for row in rows)
-    columns = ["BLEU", "AL"] + (["A_suf", "A_nec"] if with_paths else [])
-    header = ["system", "run", *(f"{column} {direction}" for direction in directions for column in columns), "IoU"]
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    for name in dict.fromkeys(row["run"] for row in rows):
-        found = {row["direction"]: row for row in rows if row["run"] == name}
-        first = found[directions[0]]
-        cells = [first["system"], name]
-        for direction in directions:
-            row = found[direction]
-            cells += [f"{row['BLEU']:.1f} ± {row['interval']:.1f}", f"{row['AL']:.2f}"]
-            if with_paths:
-                cells += [f"{row['sufficiency']:.3f}", f"{row['necessity']:.3f}"]
-        cells.append("" if first["IoU"] is None else f"{first['IoU']:.3f}")
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    lines = {}
+    for row in rows:
+        line = lines.setdefault(row["run"], {"system": row["system"], "run": row["run"]})
+        line[f"BLEU {row['direction']}"] = f"{row['BLEU']:.1f} ± {row['interval']:.1f}"
+        line[f"AL {row['direction']}"] = f"{row['AL']:.2f}"
+        if with_paths:
+            line[f"A_suf {row['direction']}"] = f"{row['sufficiency']:.3f}"
+            line[f"A_nec {row['direction']}"] = f"{row['necessity']:.3f}"
+    for row in rows:
+        lines[row["run"]]["IoU"] = "" if row["IoU"] is None else f"{row['IoU']:.3f}"
+    return markdown(list(lines.values()))
+
+
+def markdown(rows: list[dict]) -> str:
+    def cell(value) -> str:
+        return "" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
+
+    lines = ["| " + " | ".join(rows[0]) + " |", "|" + "---|" * len(rows[0])] if rows else []
+    return "\n".join(lines + ["| " + " | ".join(map(cell, row.values())) + " |" for row in rows])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("step", choices=["train", "evaluate", "tables"])
-    parser.add_argument("plan", type=Path, help="YAML file: recipe, warm start, common settings, runs, test sets.")
+    parser.add_argument("plan", type=Path, help="YAML file: recipe, warm starts, common settings, runs, test sets.")
     parser.add_argument("--runs", type=Path, required=True, help="Folder of the runs, one subfolder each.")
     parser.add_argument("--data_dir", type=Path, help="Folder with the data that the recipe and the plan name.")
     parser.add_argument("--only", nargs="+", default=["*"], help="Only these runs; patterns such as 'dual*'.")

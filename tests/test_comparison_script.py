@@ -46,7 +46,10 @@ def test_from_a_plan_to_tables(tmp_path):
     write_test_set(tmp_path / "data" / "t")
     plan = {
         "recipe": "toy",
-        "warm_start": {"system": "offline", "causal_encoder": True, "directions": "both", **TINY},
+        "warm_starts": {
+            "full": {"system": "offline", "causal_encoder": True, "directions": "both", **TINY},
+            "lag": {"system": "wait_k", "multipath_k": 5, "directions": "both", **TINY},
+        },
         "common": {"directions": "both", **TINY},
         "runs": {
             "offline": {"label": "Offline", "system": "offline"},
@@ -63,6 +66,7 @@ def test_from_a_plan_to_tables(tmp_path):
     script("comparison.py", "evaluate", *where, *data)
     text = script("comparison.py", "tables", *where, "--output", tmp_path / "tables")
     assert "| Wait-k | wait-2 |" in text and "A_nec de-en" in text
+    assert (tmp_path / "tables" / "tables.md").read_text() == text and "| Dual Paths | en-de |" in text
     with open(tmp_path / "tables" / "gold.csv") as file:
         rows = list(csv.DictReader(file))
     assert [(row["run"], row["direction"]) for row in rows[::2]] == [(name, "de-en") for name in plan["runs"]]
