@@ -174,6 +174,8 @@ def start_from(model, checkpoint: str | Path) -> tuple[int, int]:
         weights = {name.removeprefix("forward_model."): tensor for name, tensor in weights.items()} | weights
     elif not any(name.startswith("forward_model.") for name in weights):
         weights = {f"forward_model.{name}": tensor for name, tensor in weights.items()}
+    # A policy that the checkpoint lacks starts as the soft attention beside it, which knows what it is waiting for.
+    weights = {name.replace(".encoder_attn.", ".policy."): tensor for name, tensor in weights.items()} | weights
     fitting = {name: tensor for name, tensor in weights.items() if name in names and tensor.shape == names[name].shape}
     if not fitting:
         raise ValueError(

@@ -29,26 +29,31 @@ LAGS = (1.5, 2, 3, 4, 5, 6)
 
 
 def train(plan: dict, runs: Path, data_dir: Path, names: list[str], jobs: int):
-    """The warm starts one after another, then everything that begins from the last, `jobs` runs at a time."""
-    start = {}
-    for name, settings in plan["warm_starts"].items():
-        train_one(plan, name, settings | start, runs, data_dir)
-        start = {"init_from": runs / name}
+    """First the warm starts that these runs need, then the runs, `jobs` at a time on one core each."""
+    needed = set()
+    for name in names:
+        while name := settings_of(plan, name).get("start"):
+            needed.add(name)
+    for name in plan["warm_starts"]:
+        if name in needed:
+            train_one(plan, name, runs, data_dir)
     with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(train_one, plan, name, settings_of(plan, name) | start, runs, data_dir) for name in names]
-        for future in futures:
+        for future in [pool.submit(train_one, plan, name, runs, data_dir) for name in names]:
             future.result()
 
 
 def settings_of(plan: dict, name: str) -> dict:
-    return plan["common"] | {key: value for key, value in plan["runs"][name].items() if key not in ("label", "group")}
+    return plan["warm_starts"][name] if name in plan["warm_starts"] else plan["common"] | plan["runs"][name]
 
 
-def train_one(plan: dict, name: str, settings: dict, runs: Path, data_dir: Path):
+def train_one(plan: dict, name: str, runs: Path, data_dir: Path):
     folder = runs / name
     if (folder / "README.md").is_file():  # the card is written last
         return
     folder.mkdir(parents=True, exist_ok=True)
+    settings = {key: value for key, value in settings_of(plan, name).items() if key not in ("label", "group")}
+    if start := settings.pop("start", None):
+        settings["init_from"] = runs / start
     command = [sys.executable, str(TRAIN), plan["recipe"], "--data_dir", str(data_dir), "--output_dir", str(folder)]
     for key, value in ({"disable_tqdm": True} | settings).items():
         command += [f"--{key}", str(value).lower() if isinstance(value, bool) else str(value)]

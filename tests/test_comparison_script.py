@@ -48,13 +48,13 @@ def test_from_a_plan_to_tables(tmp_path):
         "recipe": "toy",
         "warm_starts": {
             "full": {"system": "offline", "causal_encoder": True, "directions": "both", **TINY},
-            "lag": {"system": "wait_k", "multipath_k": 5, "directions": "both", **TINY},
+            "lag": {"start": "full", "system": "wait_k", "multipath_k": 5, "directions": "both", **TINY},
         },
         "common": {"directions": "both", **TINY},
         "runs": {
-            "offline": {"label": "Offline", "system": "offline"},
-            "wait-2": {"label": "Wait-k", "system": "wait_k", "wait_k": 2},
-            "dual": {"label": "Dual Paths", "system": "dual_paths"},
+            "offline": {"label": "Offline", "start": "full", "system": "offline"},
+            "wait-2": {"label": "Wait-k", "start": "lag", "system": "wait_k", "wait_k": 2},
+            "dual": {"label": "Dual Paths", "start": "lag", "system": "dual_paths"},
         },
         "test_sets": {"test": ["t.de", "t.en"], "gold": ["t.de", "t.en", "t.align"]},
     }

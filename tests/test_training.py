@@ -90,7 +90,16 @@ def test_start_from_takes_what_fits(tmp_path):
     dual_model(policy="offline").save_pretrained(tmp_path / "offline")
     model = dual_model()
     taken, total = start_from(model, tmp_path / "offline")
-    assert total - taken == 2 * 4, "all but the policies' two matrices and two biases in each direction"
+    assert taken == total
+    layer = model.backward_model.model.decoder.layers[0]
+    assert torch.equal(layer.policy.k_proj.weight, layer.encoder_attn.k_proj.weight), "a new policy: as soft attention"
+    biased = dual_model(energy_bias=-1.0)
+    taken, total = start_from(biased, tmp_path / "offline")
+    assert total - taken == 2, "all but the bias of each direction"
+    torch.nn.init.zeros_(layer.policy.k_proj.weight)
+    model.save_pretrained(tmp_path / "dual")
+    start_from(biased, tmp_path / "dual")
+    assert not biased.backward_model.model.decoder.layers[0].policy.k_proj.weight.any(), "a policy that is there wins"
     single = single_model()
     start_from(single, tmp_path / "offline")
     assert isinstance(single, SinglePathForConditionalGeneration)
