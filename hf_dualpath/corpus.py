@@ -64,7 +64,7 @@ def translate_corpus(
             if offline:
                 longest = inputs["input_ids"].shape[1]
                 limits = {
-                    "max_new_tokens": min(2 * longest + 10, limit - 1),
+                    "max_length": min(2 * longest + 11, limit),
                     "suppress_tokens": [model.config.pad_token_id],
                 }
             else:
