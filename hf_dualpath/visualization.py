@@ -50,7 +50,8 @@ def quality_latency_curve(rows: Sequence[dict], outputs: Sequence[str | Path], x
             if not points:
                 continue
             if all(point.get("offline") for point in points):
-                axis.axhline(points[0][y], color="0.35", linestyle="--", linewidth=1, label=system)
+                dashes = LINES[1 + len(axis.lines) % 3]
+                axis.axhline(points[0][y], color="0.35", linestyle=dashes, linewidth=1, label=system)
                 continue
             points.sort(key=lambda row: row[x])
             style = {"marker": MARKERS[index % len(MARKERS)], "linestyle": LINES[index % len(LINES)]}
