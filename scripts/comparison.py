@@ -106,8 +106,10 @@ def measured(plan: dict, runs: Path, names: list[str], test_set: str) -> Iterato
 
 
 def tables(plan: dict, runs: Path, names: list[str], output: Path):
-    """A CSV, a JSON and a curve for each test set, paired tests at matched latency, and all tables in Markdown."""
+    """A CSV and a JSON for each test set, a curve and paired tests at matched latency for each group of runs but the
+    variants, and all tables in Markdown."""
     output.mkdir(parents=True, exist_ok=True)
+    groups = dict.fromkeys(run.get("group", "main") for run in plan["runs"].values() if run.get("group") != "variants")
     text = []
     for test_set, files in plan["test_sets"].items():
         rows = list(measured(plan, runs, names, test_set))
@@ -116,12 +118,16 @@ def tables(plan: dict, runs: Path, names: list[str], output: Path):
         write_csv(output / f"{test_set}.csv", rows)
         text += [f"## {test_set}", by_run(rows)]
         if len(files) == 2:  # without gold alignments: a test set of translation quality
-            main = [row for row in rows if plan["runs"][row["run"]].get("group", "main") == "main"]
-            quality_latency_curve(main, [output / f"{test_set}.png"])
-            write_csv(output / f"{test_set}-paired.csv", list(paired(plan, runs, main, test_set)))
-            at_latency = bleu_at_latency(main, LAGS)
-            write_csv(output / f"{test_set}-at-latency.csv", at_latency)
-            text += ["BLEU at equal latency, read off the curves:", markdown(at_latency)]
+            for group in groups:
+                name = test_set if group == "main" else f"{test_set}-{group}"
+                curves = [row for row in rows if plan["runs"][row["run"]].get("group", "main") == group]
+                if not curves:
+                    continue
+                quality_latency_curve(curves, [output / f"{name}.png"])
+                write_csv(output / f"{name}-paired.csv", list(paired(plan, runs, curves, test_set)))
+                at_latency = bleu_at_latency(curves, LAGS)
+                write_csv(output / f"{name}-at-latency.csv", at_latency)
+                text += [f"BLEU at equal latency, read off the curves of the group `{group}`:", markdown(at_latency)]
     (output / "tables.md").write_text("\n\n".join(text) + "\n")
     print("\n\n".join(text))
 

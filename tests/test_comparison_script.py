@@ -54,7 +54,7 @@ def test_from_a_plan_to_tables(tmp_path):
         "runs": {
             "offline": {"label": "Offline", "start": "full", "system": "offline"},
             "wait-2": {"label": "Wait-k", "start": "lag", "system": "wait_k", "wait_k": 2},
-            "dual": {"label": "Dual Paths", "start": "lag", "system": "dual_paths"},
+            "dual": {"label": "Dual Paths", "group": "more", "start": "lag", "system": "dual_paths"},
         },
         "test_sets": {"test": ["t.de", "t.en"], "gold": ["t.de", "t.en", "t.align"]},
     }
@@ -74,7 +74,7 @@ def test_from_a_plan_to_tables(tmp_path):
     report = json.loads((tmp_path / "runs/dual/reports/test/report.json").read_text())
     table = json.loads((tmp_path / "tables/test.json").read_text())
     assert table[-2]["AL"] == report["directions"]["de-en"]["latency"]["token"]["AL"]
-    assert (tmp_path / "tables" / "test.png").is_file()
+    assert (tmp_path / "tables" / "test.png").is_file() and (tmp_path / "tables" / "test-more.png").is_file()
 
 
 def test_release(tmp_path):
