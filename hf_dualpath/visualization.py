@@ -43,6 +43,7 @@ def quality_latency_curve(rows: Sequence[dict], outputs: Sequence[str | Path], x
     plt = _pyplot()
     directions = sorted({row["direction"] for row in rows})
     systems = list(dict.fromkeys(row["system"] for row in rows))
+    interval = max(row.get("interval") or 0 for row in rows)
     figure, axes = plt.subplots(1, len(directions), figsize=(5.2 * len(directions), 3.9), squeeze=False)
     for axis, direction in zip(axes[0], directions):
         for index, system in enumerate(systems):
@@ -58,6 +59,9 @@ def quality_latency_curve(rows: Sequence[dict], outputs: Sequence[str | Path], x
             axis.plot(
                 [p[x] for p in points], [p[y] for p in points], label=system, markersize=5, linewidth=1.4, **style
             )
+        low, high = axis.get_ylim()
+        missing = max(0, 4 * interval - (high - low)) / 2  # what chance explains should look small
+        axis.set_ylim(low - missing, high + missing)
         axis.set_title(direction)
         axis.set_xlabel(f"{x} (tokens)")
         axis.set_ylabel(y)
