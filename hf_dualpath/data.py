@@ -155,7 +155,7 @@ def load_pairs(arguments: DataArguments) -> DatasetDict:
     )
     splits = DatasetDict()
     if arguments.dataset == "toy":
-        splits = toy_splits()
+        splits = toy_splits(arguments.max_train_pairs) if arguments.max_train_pairs else toy_splits()
     elif arguments.dataset is not None:
         if (Path(arguments.dataset) / "dataset_dict.json").is_file():
             found = load_from_disk(arguments.dataset)
