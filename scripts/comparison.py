@@ -51,7 +51,7 @@ def train_one(plan: dict, name: str, runs: Path, data_dir: Path):
     if (folder / "README.md").is_file():  # the card is written last
         return
     folder.mkdir(parents=True, exist_ok=True)
-    settings = {key: value for key, value in settings_of(plan, name).items() if key not in ("label", "group")}
+    settings = {key: value for key, value in settings_of(plan, name).items() if key not in ("label", "variant_of")}
     if start := settings.pop("start", None):
         settings["init_from"] = runs / start
     command = [sys.executable, str(TRAIN), plan["recipe"], "--data_dir", str(data_dir), "--output_dir", str(folder)]
@@ -106,10 +106,9 @@ def measured(plan: dict, runs: Path, names: list[str], test_set: str) -> Iterato
 
 
 def tables(plan: dict, runs: Path, names: list[str], output: Path):
-    """A CSV and a JSON for each test set, a curve and paired tests at matched latency for each group of runs but the
-    variants, and all tables in Markdown."""
+    """For each test set a CSV and a JSON of all runs; without the variants a curve, paired tests at like latency and
+    BLEU at equal latency; and all tables in Markdown."""
     output.mkdir(parents=True, exist_ok=True)
-    groups = dict.fromkeys(run.get("group", "main") for run in plan["runs"].values() if run.get("group") != "variants")
     text = []
     for test_set, files in plan["test_sets"].items():
         rows = list(measured(plan, runs, names, test_set))
@@ -117,17 +116,13 @@ def tables(plan: dict, runs: Path, names: list[str], output: Path):
             continue
         write_csv(output / f"{test_set}.csv", rows)
         text += [f"## {test_set}", by_run(rows)]
-        if len(files) == 2:  # without gold alignments: a test set of translation quality
-            for group in groups:
-                name = test_set if group == "main" else f"{test_set}-{group}"
-                curves = [row for row in rows if plan["runs"][row["run"]].get("group", "main") == group]
-                if not curves:
-                    continue
-                quality_latency_curve(curves, [output / f"{name}.png"])
-                write_csv(output / f"{name}-paired.csv", list(paired(plan, runs, curves, test_set)))
-                at_latency = bleu_at_latency(curves, LAGS)
-                write_csv(output / f"{name}-at-latency.csv", at_latency)
-                text += [f"BLEU at equal latency, read off the curves of the group `{group}`:", markdown(at_latency)]
+        curves = [row for row in rows if "variant_of" not in plan["runs"][row["run"]]]
+        if curves and len(files) == 2:  # without gold alignments: a test set of translation quality
+            quality_latency_curve(curves, [output / f"{test_set}.png"])
+            write_csv(output / f"{test_set}-paired.csv", list(paired(plan, runs, curves, test_set)))
+            at_latency = bleu_at_latency(curves, LAGS)
+            write_csv(output / f"{test_set}-at-latency.csv", at_latency)
+            text += ["BLEU at equal latency, read off the curves:", markdown(at_latency)]
     (output / "tables.md").write_text("\n\n".join(text) + "\n")
     print("\n\n".join(text))
 
