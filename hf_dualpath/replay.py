@@ -41,13 +41,15 @@ def write_gif(history: History, output: Path, seconds: float):
         axis.set_xlim(0, columns)
         axis.set_ylim(rows, 0)
         axis.xaxis.tick_top()
-        axis.set_xticks([i + 0.5 for i in range(reads)], history.source[:reads], rotation=50, ha="left")
-        axis.set_yticks([i + 0.5 for i in range(writes)], history.target[:writes])
+        axis.set_xticks([i + 0.5 for i in range(len(history.source))], history.source, rotation=50, ha="left")
+        axis.set_yticks([i + 0.5 for i in range(len(history.target))], history.target)
+        for tick in [*axis.get_xticklabels()[reads:], *axis.get_yticklabels()[writes:]]:
+            tick.set_alpha(0)  # there, so that the frame keeps its size, and unseen
         x = 0
         for row, read in enumerate(history.path[:writes]):
             axis.fill_between([0, read], row, row + 1, color="#3b82f6", alpha=0.16)
-            axis.plot([x, read], [row, row], color="#2563eb", linewidth=2)
-            axis.plot([read, read], [row, row + 1], color="#dc2626", linewidth=2)
+            axis.plot([x, read], [row, row], color="#2563eb", linewidth=2, clip_on=False, zorder=3)
+            axis.plot([read, read], [row, row + 1], color="#dc2626", linewidth=2, clip_on=False, zorder=3)
             x = read
 
     frames = len(history.actions)

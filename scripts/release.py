@@ -72,7 +72,7 @@ def draw(model: Path):
     text = SHIPPED_EXAMPLES[direction][-1]
     plot_paths(path_pictures(str(model), text, direction=direction)[:1], [model / "path.png"])
     translator = SimultaneousTranslator.from_pretrained(model, direction=direction)
-    write_replay(record(translator, text), model / "replay.svg", direction)
+    write_replay(record(translator, text), model / "replay.gif", direction)
 
 
 def main():
