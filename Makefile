@@ -8,7 +8,7 @@ export TOKENIZERS_PARALLELISM := false
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("hf_dualpath needs Python 3.10 or newer; set PYTHON=") if sys.version_info < (3, 10) else None'
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .

@@ -18,6 +18,7 @@ PUBLISHED = (
     "*.md",
     "*.png",
     "*.svg",
+    "*.gif",
     "*.csv",
     "*/tokenizer*.json",
     "*/special_*.json",

@@ -33,6 +33,9 @@ def add_model_arguments(parser: argparse.ArgumentParser):
         help="checkpoint: a folder or a Hub id (default: the one that ships, where it does)",
     )
     parser.add_argument("--direction", help="such as de-en; default: the checkpoint's forward direction")
+
+
+def add_dials(parser: argparse.ArgumentParser):
     dials = parser.add_argument_group("latency dials, none needs retraining")
     dials.add_argument("--write-threshold", type=float, help="in (0, 1], default 0.5; lower writes earlier")
     dials.add_argument("--min-lag", type=int, help="token i is not written before i - 1 + MIN_LAG tokens are read")
@@ -47,6 +50,7 @@ def add_translate(commands):
         description="Translate while the source arrives. Without TEXT standard input is read as it comes.",
     )
     add_model_arguments(parser)
+    add_dials(parser)
     parser.add_argument("text", nargs="?", metavar="TEXT", help="what to translate; default: standard input")
     parser.add_argument("--file", help="translate a file line by line, in fast batches")
     parser.add_argument("--output", help="write here instead of to the terminal")
@@ -95,6 +99,7 @@ def add_evaluate(commands):
         "and TARGET being the sides of its forward direction; with --direction they are that direction's.",
     )
     add_model_arguments(parser)
+    add_dials(parser)
     add_test_set(parser)
     parser.add_argument("--alignments", help="gold alignments, source-target, Pharaoh i-j (or i?j) a line a sentence")
     parser.add_argument(
@@ -328,6 +333,7 @@ def add_replay(commands):
         description="Write a stream as a self-contained animated page (.html), picture (.svg) or .gif.",
     )
     add_model_arguments(parser)
+    add_dials(parser)
     parser.add_argument("text", metavar="TEXT", help="what to translate")
     parser.add_argument("--output", nargs="+", required=True, help="files ending in .html, .svg or .gif")
     parser.add_argument("--seconds", type=float, default=0.5, help="time between steps (default 0.5)")
@@ -337,8 +343,8 @@ def add_replay(commands):
         from .replay import record, write_replay
         from .streaming import SimultaneousTranslator
 
-        if arguments.seconds <= 0:
-            raise ValueError("--seconds is a time, above 0.")
+        if not 0 < arguments.seconds <= 60:
+            raise ValueError("--seconds is a time, above 0 and at most 60.")
         wrong = [name for name in arguments.output if not name.endswith((".html", ".svg", ".gif"))]
         if wrong:
             raise ValueError(f"{wrong[0]} ends in none of .html, .svg and .gif.")

@@ -23,6 +23,7 @@ def _pyplot():
     except ImportError as error:
         raise ImportError("Pictures need matplotlib: pip install 'hf_dualpath[plot]'.") from error
     matplotlib.use("Agg")
+    matplotlib.rcParams["text.parse_math"] = False  # a `$` in a sentence is a `$`
     import matplotlib.pyplot as plt
 
     return plt

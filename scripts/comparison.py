@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
+from itertools import zip_longest
 from pathlib import Path
 
 import yaml
@@ -29,17 +30,18 @@ LAGS = (1.5, 2, 3, 4, 5, 6)
 
 
 def train(plan: dict, runs: Path, data_dir: Path, names: list[str], jobs: int):
-    """First the warm starts that these runs need, then the runs, `jobs` at a time on one core each."""
-    needed = set()
-    for name in names:
-        while name := settings_of(plan, name).get("start"):
-            needed.add(name)
-    for name in plan["warm_starts"]:
-        if name in needed:
-            train_one(plan, name, runs, data_dir)
+    """The runs after the warm starts that they need, `jobs` at a time on one core each."""
+    chains = [chain(plan, name) for name in names]
     with ThreadPoolExecutor(jobs) as pool:
-        for future in [pool.submit(train_one, plan, name, runs, data_dir) for name in names]:
-            future.result()
+        for stage in zip_longest(*chains):  # what starts from nothing, then what starts from that, ...
+            ready = [name for name in dict.fromkeys(stage) if name is not None]
+            list(pool.map(lambda name: train_one(plan, name, runs, data_dir), ready))
+
+
+def chain(plan: dict, name: str) -> list[str]:
+    """What a run starts from, that one's start and so on: the first to train comes first."""
+    start = settings_of(plan, name).get("start")
+    return [*(chain(plan, start) if start else []), name]
 
 
 def settings_of(plan: dict, name: str) -> dict:
@@ -98,6 +100,7 @@ def measured(plan: dict, runs: Path, names: list[str], test_set: str) -> Iterato
                 "BLEU": quality["bleu"],
                 "interval": quality["bleu_interval"],
                 **{metric: lag[metric] for metric in ("CR", "AP", "AL", "DAL")},
+                "word_AL": report["latency"]["word"]["AL"],
                 "sufficiency": report["paths"].get("sufficiency"),
                 "necessity": report["paths"].get("necessity"),
                 "IoU": summary["iou"],
@@ -205,7 +208,11 @@ def main():
     if arguments.step == "train":
         train(plan, arguments.runs, arguments.data_dir, names, arguments.jobs)
     elif arguments.step == "evaluate":
-        evaluate(plan, arguments.runs, arguments.data_dir, names, arguments.sets or list(plan["test_sets"]))
+        sets = arguments.sets or list(plan["test_sets"])
+        files = [arguments.data_dir / file for test_set in sets for file in plan["test_sets"][test_set]]
+        if missing := [str(file) for file in files if not file.is_file()]:
+            parser.error(f"there is no {', '.join(missing)}; --sets leaves a test set out")
+        evaluate(plan, arguments.runs, arguments.data_dir, names, sets)
     else:
         tables(plan, arguments.runs, names, arguments.output)
 

@@ -36,7 +36,7 @@ def main():
                     console.print(f"{'':26}WRITE  {event.word}", style="green", markup=False)
                 time.sleep(pause)
             console.print(f"  = {translator.translate(text)}", markup=False)
-    console.print("\nNext: dualpath translate --help, or the README.")
+    console.print("\nNext: source .venv/bin/activate; dualpath translate --help")
 
 
 if __name__ == "__main__":

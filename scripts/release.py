@@ -2,15 +2,17 @@
 
     python scripts/release.py runs/tatoeba-small --data DATA --output model_cards/dualpath-tatoeba-de-en
 
-DATA holds the folders tatoeba_deen, multi30k_deen and newstest_deen. A report that is there is not made again.
+DATA holds the folders tatoeba_deen, multi30k_deen and newstest_deen. What was measured of these very weights is not
+measured again.
 """
 
 import argparse
+import hashlib
 import json
 from pathlib import Path
 from string import Template
 
-from hf_dualpath.checkpoints import average_checkpoints
+from hf_dualpath.checkpoints import WEIGHTS, average_checkpoints
 from hf_dualpath.comparison import as_csv, as_markdown, sweep
 from hf_dualpath.evaluation import evaluate_checkpoint
 from hf_dualpath.examples import SHIPPED_EXAMPLES
@@ -81,10 +83,11 @@ def main():
     parser.add_argument("--data", type=Path, required=True, help="folder with the corpora")
     parser.add_argument("--output", type=Path, required=True, help="folder of the checkpoint that ships")
     arguments = parser.parse_args()
-    cache = arguments.run / "release"
-    cache.mkdir(exist_ok=True)
     settings = (arguments.run / "README.md").read_text(encoding="utf-8").split("## Settings")[1].strip()
     average_checkpoints([arguments.run], arguments.output, half=True)
+    weights = hashlib.sha256((arguments.output / WEIGHTS).read_bytes()).hexdigest()
+    cache = arguments.run / "release" / weights[:12]
+    cache.mkdir(parents=True, exist_ok=True)
     card = Template(Path(__file__).with_name("release_card.md").read_text(encoding="utf-8"))
     results = measure(arguments.output, arguments.data, cache)
     dial = turn_the_dial(arguments.output, arguments.data, cache)

@@ -64,6 +64,10 @@ def test_from_a_plan_to_tables(tmp_path):
     data = ("--data_dir", tmp_path / "data")
     assert "dual: done" in script("comparison.py", "train", *where, *data, "--jobs", "2")
     assert script("comparison.py", "train", *where, *data) == "", "what is there is not made again"
+    with pytest.raises(AssertionError, match="there is no .*t.align; --sets"):
+        (tmp_path / "data" / "t.align").rename(tmp_path / "t.align")
+        script("comparison.py", "evaluate", *where, *data)
+    (tmp_path / "t.align").rename(tmp_path / "data" / "t.align")
     script("comparison.py", "evaluate", *where, *data)
     text = script("comparison.py", "tables", *where, "--output", tmp_path / "tables")
     assert "| Wait-k | wait-2 |" in text and "A_nec de-en" in text
@@ -75,7 +79,8 @@ def test_from_a_plan_to_tables(tmp_path):
     assert float(rows[-1]["necessity"]) > 0 and 0 < float(rows[-1]["IoU"]) <= 1
     report = json.loads((tmp_path / "runs/dual/reports/test/report.json").read_text())
     table = json.loads((tmp_path / "tables/test.json").read_text())
-    assert table[-2]["AL"] == report["directions"]["de-en"]["latency"]["token"]["AL"]
+    latency = report["directions"]["de-en"]["latency"]
+    assert table[-2]["AL"] == latency["token"]["AL"] and table[-2]["word_AL"] == latency["word"]["AL"]
     assert (tmp_path / "tables" / "test.png").is_file()
 
 
@@ -91,7 +96,7 @@ def test_release(tmp_path):
     script("release.py", run, "--data", tmp_path / "data", "--output", tmp_path / "card")
     card = (tmp_path / "card" / "README.md").read_text(encoding="utf-8")
     assert "newstest2015 (out of domain) | en-de" in card and "write_threshold 0.9" in card
-    assert {"path.png", "dial.png", "dial.csv", "results.json"} <= {
+    assert {"path.png", "dial.png", "replay.gif", "dial.csv", "results.json"} <= {
         path.name for path in (tmp_path / "card").iterdir()
     }
     SimultaneousTranslator.from_pretrained(tmp_path / "card", direction="en-de").translate("A dog sleeps.")

@@ -159,9 +159,10 @@ def test_ten_visitors_at_once(models):
 
 def test_replay_command(checkpoint, tmp_path, capsys):
     outputs = [str(tmp_path / f"replay.{kind}") for kind in ("html", "svg", "gif")]
-    run(capsys, "replay", "--model", checkpoint, "Ein Hund suchte", "--output", *outputs)
+    run(capsys, "replay", "--model", checkpoint, "Ein Hund suchte $x^$", "--output", *outputs)
     assert (tmp_path / "replay.gif").read_bytes()[:3] == b"GIF" and "<animate" in (tmp_path / "replay.svg").read_text()
     assert "none of" in fails(capsys, "replay", "--model", checkpoint, "Hund", "--output", str(tmp_path / "x.mp4"))
+    assert "at most 60" in fails(capsys, "replay", "--model", checkpoint, "H", "--output", "x.gif", "--seconds", "200")
 
 
 def test_export_space(checkpoint, tmp_path, capsys):
