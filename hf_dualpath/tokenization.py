@@ -67,7 +67,7 @@ def train_bpe_tokenizer(
             decoders.Replace(END_OF_WORD, " "),
         ]
     )
-    return _wrap(tokenizer, "end")
+    return wrap_tokenizer(tokenizer, "end")
 
 
 def train_word_tokenizer(
@@ -83,7 +83,7 @@ def train_word_tokenizer(
         vocab_size=10**9, min_frequency=min_frequency, special_tokens=SPECIAL_TOKENS, show_progress=show_progress
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return _wrap(tokenizer, "token")
+    return wrap_tokenizer(tokenizer, "token")
 
 
 def _merges(tokenizer: Tokenizer) -> list:
@@ -91,7 +91,7 @@ def _merges(tokenizer: Tokenizer) -> list:
     return [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]
 
 
-def _wrap(tokenizer: Tokenizer, word_boundary: str) -> PreTrainedTokenizerFast:
+def wrap_tokenizer(tokenizer: Tokenizer, word_boundary: str) -> PreTrainedTokenizerFast:
     end = tokenizer.token_to_id("</s>")
     tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", end)])
     return PreTrainedTokenizerFast(
@@ -116,6 +116,11 @@ def save_tokenizers(folder: str | Path, source: PreTrainedTokenizerFast, target:
     else:
         source.save_pretrained(Path(folder) / SOURCE_FOLDER)
         target.save_pretrained(Path(folder) / TARGET_FOLDER)
+
+
+def has_tokenizers(path: str | Path) -> bool:
+    """Whether a checkpoint brings tokenizers that can be streamed."""
+    return (Path(path) / "tokenizer.json").is_file() or (Path(path) / SOURCE_FOLDER).is_dir()
 
 
 def load_tokenizers(path: str | Path, **kwargs) -> tuple[PreTrainedTokenizerFast, PreTrainedTokenizerFast]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 from safetensors.torch import load_file
-from transformers import HfArgumentParser, set_seed
+from transformers import AutoConfig, HfArgumentParser, set_seed
 from transformers.utils import logging
 
 from .checkpoints import average_checkpoints, last_checkpoints
@@ -16,7 +16,7 @@ from .configuration_dualpath import DualPathConfig, SinglePathConfig
 from .data import DataArguments, load_pairs, make_tokenizers, tokenize_pairs
 from .model_card import ModelCard
 from .modeling_dualpath import DualPathForConditionalGeneration, SinglePathForConditionalGeneration
-from .tokenization import load_tokenizers
+from .tokenization import has_tokenizers, load_tokenizers
 from .trainer import DualPathTrainer, last_complete_checkpoint
 from .training_args import DualPathTrainingArguments
 
@@ -42,7 +42,8 @@ class ModelArguments:
         metadata={"help": "`both` in one run, or `forward`. Default: both for dual_paths, else forward."},
     )
     init_from: str | None = field(
-        default=None, metadata={"help": "Checkpoint to start from; weights are taken where names and shapes fit."}
+        default=None,
+        metadata={"help": "Checkpoint to start from: its sizes, tokenizer and, where names and shapes fit, weights."},
     )
     d_model: int = field(default=512, metadata={"help": "Width."})
     encoder_layers: int = field(default=6, metadata={"help": "Encoder layers."})
@@ -119,12 +120,13 @@ def build_model(
 ) -> DualPathForConditionalGeneration | SinglePathForConditionalGeneration:
     """A fresh model, started from `init_from` where that is given."""
     source, target = tokenizers
-    joint = source is target
+    start = starting_config(arguments.init_from)
+    one_table = getattr(forward_of(start), "share_encoder_decoder_embeddings", False) and len(source) == len(target)
     config = SinglePathConfig(
         **SYSTEMS[arguments.system],
         vocab_size=len(source),
         decoder_vocab_size=len(target),
-        share_encoder_decoder_embeddings=joint,
+        share_encoder_decoder_embeddings=source is target or one_table,
         d_model=arguments.d_model,
         encoder_layers=arguments.encoder_layers,
         decoder_layers=arguments.decoder_layers,
@@ -142,6 +144,7 @@ def build_model(
         monotonic_attention=arguments.monotonic_attention,
         wait_k=arguments.wait_k,
         causal_encoder=arguments.causal_encoder,
+        final_logits_bias=getattr(forward_of(start), "final_logits_bias", False),
         pad_token_id=source.pad_token_id,
         eos_token_id=source.eos_token_id,
         decoder_start_token_id=source.pad_token_id,
@@ -151,7 +154,10 @@ def build_model(
     if arguments.directions == "both":
         model = DualPathForConditionalGeneration(
             DualPathConfig(
-                forward_config=config, source_language=data.source_language, target_language=data.target_language
+                forward_config=config,
+                source_language=data.source_language,
+                target_language=data.target_language,
+                share_embeddings=None if getattr(start, "share_embeddings", True) else False,
             )
         )
     else:
@@ -159,6 +165,26 @@ def build_model(
     if arguments.init_from is not None:
         start_from(model, arguments.init_from)
     return model
+
+
+def starting_config(init_from: str | None) -> DualPathConfig | SinglePathConfig | None:
+    if init_from is None or not (Path(init_from) / "config.json").is_file():
+        return None
+    return AutoConfig.from_pretrained(init_from)
+
+
+def forward_of(config: DualPathConfig | SinglePathConfig | None) -> SinglePathConfig | None:
+    return getattr(config, "forward_config", config)
+
+
+def take_sizes(arguments: ModelArguments):
+    """A model that starts from a checkpoint has its sizes, whatever the recipe says."""
+    config = forward_of(starting_config(arguments.init_from))
+    if config is None:
+        return
+    for name in ("d_model", "encoder_layers", "decoder_layers", "activation_function", "max_position_embeddings"):
+        setattr(arguments, name, getattr(config, name))
+    arguments.ffn_dim, arguments.attention_heads = config.encoder_ffn_dim, config.encoder_attention_heads
 
 
 def start_from(model, checkpoint: str | Path) -> tuple[int, int]:
@@ -194,6 +220,7 @@ def start_from(model, checkpoint: str | Path) -> tuple[int, int]:
 def train(recipe: str | Path | None, overrides: list[str]) -> DualPathTrainer:
     """Trains as the recipe says and leaves a complete checkpoint in `output_dir`. A run that was cut short goes on."""
     model_arguments, data_arguments, arguments = parse_recipe(recipe, overrides)
+    take_sizes(model_arguments)
     if model_arguments.system != "dual_paths":
         arguments.dual_weight = 0.0
     set_seed(arguments.seed)
@@ -205,7 +232,7 @@ def train(recipe: str | Path | None, overrides: list[str]) -> DualPathTrainer:
                 "There is no training data: set `train_source` and `train_target`, `train_file` or `dataset`."
             )
         start = resume or (model_arguments.init_from if data_arguments.tokenizer == "bpe" else None)
-        if start is not None and (Path(start) / "tokenizer.json").is_file():
+        if start is not None and has_tokenizers(start):
             tokenizers = load_tokenizers(start)
         else:
             tokenizers = make_tokenizers(data_arguments, pairs["train"])

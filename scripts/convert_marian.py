@@ -4,7 +4,12 @@
         --source-language de --target-language en
 
 FORWARD and BACKWARD are folders or Hub ids. With `--policy offline` the result translates exactly as they do; with the
-other policies it is a warm start: the encoder becomes causal and the path is fresh, so train it (`init_from: DIR`).
+other policies it is a warm start: the encoder becomes causal and the path is fresh, so train it:
+
+    dualpath train multi30k-tiny --init_from DIR --train_source my.de --train_target my.en ...
+
+The model keeps its sizes and tokenizers, and the recipe says the rest. Marian's tokenizer becomes two that can be
+streamed, one a language; reading it needs `pip install "hf_dualpath[marian]"`.
 
 What one direction reads the other must write. Two Marian models have vocabularies of their own, so the backward
 model's embeddings are carried over to the forward model's vocabulary by the tokens' text; what has no
@@ -15,10 +20,12 @@ import argparse
 from pathlib import Path
 
 import torch
-from transformers import AutoTokenizer, GenerationConfig, MarianConfig, MarianMTModel
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
 from hf_dualpath import DualPathConfig, DualPathForConditionalGeneration, SinglePathConfig
 from hf_dualpath.configuration_dualpath import POLICIES
+from hf_dualpath.tokenization import SPECIAL_TOKENS, save_tokenizers, wrap_tokenizer
 
 
 SHARED_FIELDS = (
@@ -99,10 +106,38 @@ def convert(
 
 
 def load_tokenizer(path: str):
+    """A `MarianTokenizer`, or None where the checkpoint has no tokenizer."""
     try:
-        return AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError, ImportError):
+        from transformers import MarianTokenizer
+
+        return MarianTokenizer.from_pretrained(path)
+    except ImportError as error:
+        raise SystemExit("Marian's tokenizers need sentencepiece: pip install 'hf_dualpath[marian]'.") from error
+    except (OSError, TypeError):
         return None
+
+
+NEVER = -1e4  # the score of a token that is worse than any way to spell it
+
+
+def fast_tokenizer(spm_file: str, vocabulary: dict[str, int]) -> PreTrainedTokenizerFast:
+    """One side of a Marian tokenizer: its SentencePiece model, with the ids of the one vocabulary of both sides."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    spm = sentencepiece_model_pb2.ModelProto.FromString(Path(spm_file).read_bytes())
+    if spm.trainer_spec.model_type != spm.trainer_spec.UNIGRAM:
+        raise SystemExit(f"{spm_file} is no unigram model.")
+    scores = {piece.piece: piece.score for piece in spm.pieces if piece.type == piece.NORMAL}
+    tokens = [(token, scores.get(token, NEVER)) for token in sorted(vocabulary, key=vocabulary.get)]
+    tokenizer = Tokenizer(models.Unigram(tokens, vocabulary["<unk>"]))
+    steps = [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex("</s>|<pad>"), "<unk>")]
+    if spm.normalizer_spec.precompiled_charsmap:
+        steps.insert(0, normalizers.Precompiled(spm.normalizer_spec.precompiled_charsmap))
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.add_special_tokens(SPECIAL_TOKENS)
+    return wrap_tokenizer(tokenizer, "start")
 
 
 def main():
@@ -129,7 +164,8 @@ def main():
     if tokenizers[0] is None:
         print(f"{arguments.forward} has no tokenizer: the new checkpoint has none either.")
     else:
-        tokenizers[0].save_pretrained(arguments.output)
+        vocabulary = tokenizers[0].get_vocab()
+        save_tokenizers(arguments.output, *(fast_tokenizer(file, vocabulary) for file in tokenizers[0].spm_files))
     print(f"Wrote {arguments.output}.")
 
 

@@ -1,13 +1,18 @@
+import json
 import subprocess
 import sys
 
 import pytest
+import sentencepiece
 import torch
 from conftest import ROOT, random_batch
 from convert_marian import carry_over, convert
-from transformers import MarianConfig, MarianMTModel
+from transformers import MarianConfig, MarianMTModel, MarianTokenizer
 
-from hf_dualpath import DualPathForConditionalGeneration
+from hf_dualpath import DualPathForConditionalGeneration, SimultaneousTranslator
+from hf_dualpath.tokenization import load_tokenizers
+from hf_dualpath.toy import toy_splits
+from hf_dualpath.training import train
 
 
 def tiny_marian(**overrides) -> MarianMTModel:
@@ -88,16 +93,73 @@ def test_tokens_are_carried_over_by_their_text():
     torch.testing.assert_close(model.model.shared.weight[39], old.mean(0))
 
 
-def test_command(tmp_path):
-    for name in ("forward", "backward"):
-        tiny_marian().save_pretrained(tmp_path / name)
+def convert_command(folder):
     command = [
         sys.executable,
         str(ROOT / "scripts/convert_marian.py"),
-        str(tmp_path / "forward"),
-        str(tmp_path / "backward"),
+        str(folder / "forward"),
+        str(folder / "backward"),
     ]
-    command += ["--output", str(tmp_path / "dual"), "--source-language", "de", "--target-language", "en"]
+    command += ["--output", str(folder / "dual"), "--source-language", "de", "--target-language", "en"]
     subprocess.run(command, check=True, capture_output=True)
+
+
+def test_command(tmp_path):
+    for name in ("forward", "backward"):
+        tiny_marian().save_pretrained(tmp_path / name)
+    convert_command(tmp_path)
     dual = DualPathForConditionalGeneration.from_pretrained(tmp_path / "dual")
     assert dual.config.forward_config.policy == "single_path" and dual.config.forward_direction == "de-en"
+
+
+def write_marian(folder, source: list[str], target: list[str]):
+    """A Marian checkpoint as they are published: two SentencePiece models over one vocabulary, pad last."""
+    folder.mkdir()
+    vocabulary = {"</s>": 0, "<unk>": 1}
+    for name, texts in (("source", source), ("target", target)):
+        (folder / name).write_text("\n".join(texts), encoding="utf-8")
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(folder / name),
+            model_prefix=str(folder / name),
+            vocab_size=90,
+            character_coverage=1.0,
+            minloglevel=2,
+        )
+        (folder / f"{name}.model").rename(folder / f"{name}.spm")
+        pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{name}.spm"))
+        for index in range(pieces.get_piece_size()):
+            vocabulary.setdefault(pieces.id_to_piece(index), len(vocabulary))
+    vocabulary["<pad>"] = pad = len(vocabulary)
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "MarianTokenizer"}))
+    tiny_marian(
+        vocab_size=pad + 1, pad_token_id=pad, decoder_start_token_id=pad, eos_token_id=0, forced_eos_token_id=0
+    ).save_pretrained(folder)
+
+
+def test_from_a_published_pair_to_a_stream(tmp_path):
+    pairs = toy_splits(train=300)
+    german, english = pairs["train"]["source"], pairs["train"]["target"]
+    write_marian(tmp_path / "forward", german, english)
+    write_marian(tmp_path / "backward", english, german)
+    convert_command(tmp_path)
+
+    theirs = MarianTokenizer.from_pretrained(tmp_path / "forward")
+    source, target = load_tokenizers(tmp_path / "dual")
+    strange = ["Ein  Hund\u00a0schläft.", "ﬁne Ａ", "</s> <pad>"]
+    assert source([*german[:50], *strange[:2]])["input_ids"] == theirs([*german[:50], *strange[:2]])["input_ids"]
+    assert target(english[:50])["input_ids"] == theirs(text_target=english[:50])["input_ids"]
+    assert source.decode(source(german[0])["input_ids"], skip_special_tokens=True) == german[0]
+    assert source.eos_token_id not in source(strange[2])["input_ids"][:-1]
+
+    recipe, run = ROOT / "scripts/recipes/toy.yaml", tmp_path / "run"
+    options = (
+        f"--init_from {tmp_path / 'dual'} --output_dir {run} --max_steps 2 --max_train_pairs 150 --max_tokens 300"
+    )
+    model = train(recipe, [*options.split(), "--max_validation_pairs", "4", "--use_cpu", "true"]).model
+    assert model.config.forward_config.d_model == 32 and not model.config.share_embeddings
+    biases = [direction.final_logits_bias for direction in (model.forward_model, model.backward_model)]
+    marian = MarianMTModel.from_pretrained(tmp_path / "forward")
+    assert torch.equal(biases[0], marian.final_logits_bias) and not torch.equal(*biases)
+    translator = SimultaneousTranslator.from_pretrained(run, direction="en-de")
+    assert " ".join(event.word for event in translator.stream(english[0]) if hasattr(event, "source_words_read"))
