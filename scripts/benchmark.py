@@ -55,13 +55,14 @@ def report(name: str, ratio: float, bar: float, at_least: bool):
     )
 
 
-def cumulative_product_alignment(p: torch.Tensor) -> torch.Tensor:
+def cumulative_product_alignment(p: torch.Tensor, epsilon: float = 1e-6) -> torch.Tensor:
     """The row-by-row form with cumulative products that public code uses, under autograd."""
-    exclusive = torch.cat([torch.ones_like(p[..., :1]), (1 - p).clamp(1e-6, 1).cumprod(-1)[..., :-1]], -1)
+    exclusive = torch.cat([torch.ones_like(p[..., :1]), (1 - p + epsilon).cumprod(-1)[..., :-1]], -1)
+    divisor = exclusive.clamp(epsilon, 1)
     previous = torch.nn.functional.one_hot(torch.zeros(p.shape[:2], dtype=torch.long), p.shape[-1]).to(p.dtype)
     rows = []
     for i in range(p.shape[2]):
-        previous = p[:, :, i] * exclusive[:, :, i] * (previous / exclusive[:, :, i]).cumsum(-1)
+        previous = (p[:, :, i] * exclusive[:, :, i] * (previous / divisor[:, :, i]).cumsum(-1)).clamp(0, 1)
         rows.append(previous)
     return torch.stack(rows, 2)
 

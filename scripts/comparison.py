@@ -25,8 +25,7 @@ from hf_dualpath.evaluation import evaluate_checkpoint
 from hf_dualpath.visualization import quality_latency_curve
 
 
-TRAIN = Path(__file__).with_name("train.py")
-LAGS = (1.5, 2, 3, 4, 5, 6)
+LAGS = (1.5, 2, 2.5, 3, 4, 5, 6)
 
 
 def train(plan: dict, runs: Path, data_dir: Path, names: list[str], jobs: int):
@@ -56,7 +55,8 @@ def train_one(plan: dict, name: str, runs: Path, data_dir: Path):
     settings = {key: value for key, value in settings_of(plan, name).items() if key not in ("label", "variant_of")}
     if start := settings.pop("start", None):
         settings["init_from"] = runs / start
-    command = [sys.executable, str(TRAIN), plan["recipe"], "--data_dir", str(data_dir), "--output_dir", str(folder)]
+    script = Path(__file__).with_name(settings.pop("script", "train.py"))
+    command = [sys.executable, str(script), plan["recipe"], "--data_dir", str(data_dir), "--output_dir", str(folder)]
     for key, value in ({"disable_tqdm": True} | settings).items():
         command += [f"--{key}", str(value).lower() if isinstance(value, bool) else str(value)]
     print(f"{name}: training, progress in {folder / 'train.log'}", flush=True)
@@ -109,8 +109,8 @@ def measured(plan: dict, runs: Path, names: list[str], test_set: str) -> Iterato
 
 
 def tables(plan: dict, runs: Path, names: list[str], output: Path):
-    """For each test set a CSV and a JSON of all runs; without the variants a curve, paired tests at like latency and
-    BLEU at equal latency; and all tables in Markdown."""
+    """For each test set a CSV and a JSON of all runs, paired tests at like latency and, without the variants, a curve
+    and BLEU at equal latency; and all tables in Markdown."""
     output.mkdir(parents=True, exist_ok=True)
     text = []
     for test_set, files in plan["test_sets"].items():
@@ -119,10 +119,13 @@ def tables(plan: dict, runs: Path, names: list[str], output: Path):
             continue
         write_csv(output / f"{test_set}.csv", rows)
         text += [f"## {test_set}", by_run(rows)]
+        if len(files) > 2:  # with gold alignments: of paths, not of translation quality
+            continue
+        tests = list(paired(plan, runs, list(dict.fromkeys(row["run"] for row in rows)), test_set))
+        write_csv(output / f"{test_set}-paired.csv", tests)
         curves = [row for row in rows if "variant_of" not in plan["runs"][row["run"]]]
-        if curves and len(files) == 2:  # without gold alignments: a test set of translation quality
+        if len({row["run"] for row in curves}) > 1:
             quality_latency_curve(curves, [output / f"{test_set}.png"])
-            write_csv(output / f"{test_set}-paired.csv", list(paired(plan, runs, curves, test_set)))
             at_latency = bleu_at_latency(curves, LAGS)
             write_csv(output / f"{test_set}-at-latency.csv", at_latency)
             text += ["BLEU at equal latency, read off the curves:", markdown(at_latency)]
@@ -130,26 +133,32 @@ def tables(plan: dict, runs: Path, names: list[str], output: Path):
     print("\n\n".join(text))
 
 
-def paired(plan: dict, runs: Path, rows: list[dict], test_set: str) -> Iterator[dict]:
-    """Dual Paths against every other system of like latency (AL within half a word): who is ahead?"""
-    systems = []
-    for name in dict.fromkeys(row["run"] for row in rows):
+def rivals(runs: dict, names: list[str]) -> Iterator[tuple[str, str]]:
+    """Who is tested against whom: a variant against what it varies, Dual Paths against the other systems."""
+    systems = [name for name in names if "variant_of" not in runs[name]]
+    for name in names:
+        if "variant_of" in runs[name]:
+            yield name, runs[name]["variant_of"]
+        elif runs[name]["label"] == "Dual Paths":
+            yield from ((name, other) for other in systems if runs[other]["label"] != "Dual Paths")
+
+
+def paired(plan: dict, runs: Path, names: list[str], test_set: str) -> Iterator[dict]:
+    """Rivals of like latency (AL within half a word): who is ahead?"""
+    systems = {}
+    for name in names:
         for system in load_systems(runs / name / "reports" / test_set):
             system.name = name
-            systems.append(system)
-    label = {name: run["label"] for name, run in plan["runs"].items()}
-    ours = [system for system in systems if label[system.name] == "Dual Paths"]
-    for mine in ours:
-        for other in systems:
-            if label[other.name] == "Dual Paths" or other.direction != mine.direction:
-                continue
-            for contest in contests([mine, other]):
+            systems[name, system.direction] = system
+    for name, other in rivals(plan["runs"], names):
+        for direction in (direction for run, direction in systems if run == name and (other, direction) in systems):
+            for contest in contests([systems[name, direction], systems[other, direction]]):
                 yield {
-                    "direction": mine.direction,
-                    "run": mine.name,
-                    "other": other.name,
-                    "AL": mine.word_al,
-                    "other_AL": other.word_al,
+                    "direction": direction,
+                    "run": name,
+                    "other": other,
+                    "AL": contest.first.word_al,
+                    "other_AL": contest.second.word_al,
                     "difference": contest.difference,
                     "p": contest.p_value,
                     "verdict": contest.verdict,

@@ -6,10 +6,12 @@ import subprocess
 import sys
 
 import pytest
+import torch
 import yaml
 from conftest import ROOT
 
 from hf_dualpath import SimultaneousTranslator
+from hf_dualpath.monotonic_attention import naive_expected_alignment
 from hf_dualpath.toy import toy_splits
 
 
@@ -55,6 +57,13 @@ def test_from_a_plan_to_tables(tmp_path):
         "runs": {
             "offline": {"label": "Offline", "start": "full", "system": "offline"},
             "wait-2": {"label": "Wait-k", "variant_of": "dual", "start": "lag", "system": "wait_k", "wait_k": 2},
+            "biased": {
+                "label": "biased",
+                "variant_of": "dual",
+                "start": "lag",
+                "system": "dual_paths",
+                "script": "train_biased_alpha.py",
+            },
             "dual": {"label": "Dual Paths", "start": "lag", "system": "dual_paths"},
         },
         "test_sets": {"test": ["t.de", "t.en"], "gold": ["t.de", "t.en", "t.align"]},
@@ -82,6 +91,20 @@ def test_from_a_plan_to_tables(tmp_path):
     latency = report["directions"]["de-en"]["latency"]
     assert table[-2]["AL"] == latency["token"]["AL"] and table[-2]["word_AL"] == latency["word"]["AL"]
     assert (tmp_path / "tables" / "test.png").is_file()
+    with open(tmp_path / "tables" / "test-paired.csv") as file:
+        tests = {(row["run"], row["other"]) for row in csv.DictReader(file)}
+    assert ("biased", "dual") in tests and tests <= {("wait-2", "dual"), ("biased", "dual"), ("dual", "offline")}
+
+
+def test_the_biased_alpha_is_exact_but_for_its_epsilon(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    from train_biased_alpha import biased_alignment
+
+    p = torch.rand(2, 3, 7, 9, dtype=torch.float64, generator=torch.manual_seed(0))
+    mask = torch.arange(9) < torch.tensor([[9], [6]])
+    exact = naive_expected_alignment(p, mask)
+    torch.testing.assert_close(biased_alignment(p, mask, epsilon=1e-14), exact, atol=1e-6, rtol=0)
+    assert (biased_alignment(p, mask) - exact).abs().max() > 0.01
 
 
 def test_release(tmp_path):
