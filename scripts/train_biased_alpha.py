@@ -15,7 +15,7 @@ from hf_dualpath.training import main
 
 
 def biased_alignment(selection_probability: torch.Tensor, source_mask: torch.Tensor, epsilon: float = 0.01):
-    """`expected_alignment` with an epsilon: a row's sum may exceed 1; where it falls short, the last token has the rest."""
+    """`expected_alignment` with an epsilon: a row may sum to more than 1; if to less, the last token has the rest."""
     alpha = cumulative_product_alignment(selection_probability * source_mask[:, None, None, :], epsilon)
     last = torch.nn.functional.one_hot(last_source_position(source_mask), alpha.shape[-1])[:, None, None, :]
     return alpha + last * (1 - alpha.sum(-1, keepdim=True)).clamp(min=0)
