@@ -326,7 +326,7 @@ def toy_model(folder: str | Path = "runs/toy-quick") -> Path:
     """A model of the toy languages, trained on the spot in a few minutes where the folder does not hold one yet."""
     folder = Path(folder)
     if not (folder / "README.md").is_file():
-        print("No checkpoint ships yet: training a small model on the toy languages, a few minutes ...", flush=True)
+        print("There is no checkpoint here: training a small one on the toy languages, a few minutes ...", flush=True)
         train("toy", ["--output_dir", str(folder), "--max_steps", "450"])
     return folder
 

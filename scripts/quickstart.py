@@ -2,8 +2,7 @@
 
     make quickstart
 
-Uses the checkpoint that ships in model_cards/. Where there is none, the smallest model
-is trained on the toy languages first.
+Uses the checkpoint that ships in model_cards/.
 """
 
 import sys
@@ -14,19 +13,16 @@ from transformers.utils import logging
 
 from hf_dualpath import Read, SimultaneousTranslator
 from hf_dualpath.cli import DEFAULT_MODEL
-from hf_dualpath.examples import SHIPPED_EXAMPLES, TOY_EXAMPLES
-from hf_dualpath.training import toy_model
+from hf_dualpath.examples import SHIPPED_EXAMPLES
 
 
 def main():
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    ships = (DEFAULT_MODEL / "model.safetensors").is_file()
-    model, sentences = (DEFAULT_MODEL, SHIPPED_EXAMPLES) if ships else (toy_model(), TOY_EXAMPLES)
     console = Console(highlight=False)
     pause = 0.25 if sys.stdout.isatty() else 0
-    for direction, texts in sentences.items():
-        translator = SimultaneousTranslator.from_pretrained(model, direction=direction)
+    for direction, texts in SHIPPED_EXAMPLES.items():
+        translator = SimultaneousTranslator.from_pretrained(DEFAULT_MODEL, direction=direction)
         for text in texts:
             console.print(f"\n{direction}: {text}", style="bold")
             for event in translator.fork().stream(word + " " for word in text.split()):
