@@ -5,7 +5,9 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
+from threading import RLock
 
 from .cli import DEFAULT_MODEL
 from .configuration_dualpath import DualPathConfig
@@ -56,11 +58,23 @@ class Panel:
         self.history.add(self.translator.finish())
 
 
+def one_at_a_time(method):
+    """A tab sends what is typed and what is dialled as events of their own, and they may arrive together."""
+
+    @wraps(method)
+    def locked(self, *arguments):
+        with self.lock:
+            return method(self, *arguments)
+
+    return locked
+
+
 class Session:
     """What one visitor has going: the same input through two streams with dials of their own."""
 
     def __init__(self, models: Models):
         self.models = models
+        self.lock = RLock()
         self.text = ""
         self.settings: tuple | None = None
         self.panels: list[Panel] = []
@@ -71,6 +85,20 @@ class Session:
         first, second = (panel_html(panel.history, self.note) for panel in self.panels)
         return first, second
 
+    @one_at_a_time
+    def push(self, text: str) -> tuple[str, str]:
+        for panel in self.panels:
+            panel.push(text)
+        return self.show()
+
+    @one_at_a_time
+    def end(self) -> tuple[str, str]:
+        for panel in self.panels:
+            panel.finish()
+        self.settings = None
+        return self.show()
+
+    @one_at_a_time
     def restart(self, settings: tuple):
         direction, *dials = settings
         translator = self.models.translators[direction]
@@ -79,6 +107,7 @@ class Session:
             fork = translator.fork(write_threshold=threshold, max_lag=int(max_lag) or None)
             self.panels.append(Panel(fork, History()))
 
+    @one_at_a_time
     def type(self, text: str, settings: tuple) -> tuple[str, str]:
         """The text box as it is now. What was only added to is read on from there; other changes start afresh."""
         self.note = ""
@@ -95,32 +124,22 @@ class Session:
                 return self.show()
             self.last_paste = time.monotonic()
         self.text = text
-        for panel in self.panels:
-            panel.push(added)
-        return self.show()
+        return self.push(added)
 
+    @one_at_a_time
     def finish(self, text: str, settings: tuple) -> tuple[str, str]:
         """The text has ended: the rest is written."""
         self.type(text, settings)
-        for panel in self.panels:
-            panel.finish()
-        shown = self.show()
-        self.settings = None
-        return shown
+        return self.end()
 
     def speak(self, text: str, words_per_minute: float, settings: tuple) -> Iterator[tuple[str, str]]:
         """The text at speaking speed."""
         self.note = f"Only the first {MAX_CHARACTERS} characters are spoken." if len(text) > MAX_CHARACTERS else ""
         self.restart(settings)
         for word in text[:MAX_CHARACTERS].split():
-            for panel in self.panels:
-                panel.push(word + " ")
-            yield self.show()
+            yield self.push(word + " ")
             time.sleep(60 / words_per_minute)
-        for panel in self.panels:
-            panel.finish()
-        yield self.show()
-        self.settings = None
+        yield self.end()
 
 
 class Sessions:

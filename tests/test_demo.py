@@ -2,6 +2,7 @@ import os
 import shutil
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,15 @@ def test_limits_have_messages(models):
 def test_speaking_goes_word_by_word(models):
     steps = list(Session(models).speak("Ein Hund suchte", 6000, SETTINGS))
     assert len(steps) == 4 and steps[0][0].count("<text") < steps[-1][0].count("<text")
+
+
+def test_typing_while_a_dial_moves(models):
+    session, text = Session(models), "Ein Hund suchte einen Hund und eine Katze"
+    both = [SETTINGS, ("de-en", 0.4, 0, 0.3, 1)]
+    with ThreadPoolExecutor(4) as pool:
+        events = [pool.submit(session.type, text, both[number % 2]) for number in range(40)]
+    assert all(len(event.result()) == 2 for event in events)
+    assert [panel.history.source for panel in session.panels] == [text.split()[:-1]] * 2, "no word is read twice"
 
 
 def test_ten_visitors_at_once(models):
