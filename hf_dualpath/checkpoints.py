@@ -30,7 +30,10 @@ def last_checkpoints(run: str | Path, count: int) -> list[Path]:
     folders = [path for path in Path(run).glob("checkpoint-*") if (path / WEIGHTS).is_file()]
     folders.sort(key=lambda path: int(path.name.split("-")[-1]))
     if len(folders) < count:
-        raise ValueError(f"{run} has {len(folders)} checkpoints, fewer than {count}: raise `save_total_limit`.")
+        raise ValueError(
+            f"{run} holds fewer than {count} checkpoints: {len(folders)}. Save more often (`save_steps`) or keep more "
+            "(`save_total_limit`)."
+        )
     return folders[-count:]
 
 

@@ -56,8 +56,15 @@ class ModelArguments:
     activation_function: str = field(default="relu", metadata={"help": "Activation of the feed-forward maps."})
     max_position_embeddings: int = field(default=1024, metadata={"help": "Longest sentence in tokens."})
     noise_std: float = field(default=1.5, metadata={"help": "Noise on the selection energies in training."})
-    energy_bias: float | None = field(default=None, metadata={"help": "Initial value of a learned bias on them."})
-    monotonic_attention: str = field(default="infinite_lookback", metadata={"help": "Or hard_aligned."})
+    energy_bias: float | None = field(
+        default=None,
+        metadata={
+            "help": "Initial value of a learned bias on the energies; with -3 a path begins by reading."
+        },
+    )
+    monotonic_attention: str = field(
+        default="infinite_lookback", metadata={"help": "How a head attends: infinite_lookback or hard_aligned."}
+    )
     wait_k: int = field(default=3, metadata={"help": "k of the wait-k policy."})
     causal_encoder: bool | None = field(
         default=None, metadata={"help": "For offline: a causal encoder as the others."}
@@ -75,6 +82,7 @@ class ModelArguments:
 
 
 ARGUMENTS = (ModelArguments, DataArguments, DualPathTrainingArguments)
+OWN_DATA = ("--train_source", "--train_file", "--dataset")
 
 
 def parse_recipe(
@@ -84,6 +92,8 @@ def parse_recipe(
     parser = HfArgumentParser(ARGUMENTS)
     if recipe is not None:
         settings = read_recipe(recipe)
+        if any(word.split("=")[0] in OWN_DATA for word in overrides):  # what the recipe says of its data is not true
+            settings = {name: value for name, value in settings.items() if name not in ("license", "data_description")}
         parser.set_defaults(**settings)
         for action in parser._actions:
             if action.dest in settings:
@@ -185,6 +195,8 @@ def take_sizes(arguments: ModelArguments):
     for name in ("d_model", "encoder_layers", "decoder_layers", "activation_function", "max_position_embeddings"):
         setattr(arguments, name, getattr(config, name))
     arguments.ffn_dim, arguments.attention_heads = config.encoder_ffn_dim, config.encoder_attention_heads
+    if arguments.energy_bias is None:  # else the checkpoint's learned bias would find no place
+        arguments.energy_bias = config.energy_bias
 
 
 def start_from(model, checkpoint: str | Path) -> tuple[int, int]:
@@ -225,6 +237,8 @@ def train(recipe: str | Path | None, overrides: list[str]) -> DualPathTrainer:
         arguments.dual_weight = 0.0
     set_seed(arguments.seed)
     resume = last_complete_checkpoint(arguments.output_dir)
+    if resume is not None:
+        logger.warning(f"Going on from {resume}; for a new run give another `output_dir`.")
     with arguments.main_process_first(desc="preparing the data"):
         pairs = load_pairs(data_arguments)
         if "train" not in pairs:

@@ -5,9 +5,12 @@ import pytest
 import torch
 from conftest import ROOT, dual_model, single_model
 from test_cli import fails, run
+from transformers import AutoModelForSeq2SeqLM
 
 from hf_dualpath import SimultaneousTranslator, SinglePathForConditionalGeneration
-from hf_dualpath.training import find_recipe, parse_recipe, read_recipe, start_from
+from hf_dualpath.cli import DEFAULT_MODEL
+from hf_dualpath.tokenization import load_tokenizers
+from hf_dualpath.training import build_model, find_recipe, parse_recipe, read_recipe, start_from, take_sizes
 
 
 RECIPES = sorted((ROOT / "scripts" / "recipes").glob("*.yaml"))
@@ -36,6 +39,13 @@ def test_the_papers_settings(tmp_path):
     assert (arguments.adam_beta1, arguments.adam_beta2, arguments.max_grad_norm) == (0.9, 0.98, 0.0)
     assert (arguments.warmup_init_lr, arguments.weight_decay, arguments.label_smoothing_factor) == (1e-7, 1e-4, 0.1)
     assert (data.tokenizer, data.min_frequency, arguments.average_checkpoints) == ("word", 5, 5)
+
+
+def test_own_files_are_not_under_the_licence_of_the_recipes(tmp_path):
+    where = ["--output_dir", str(tmp_path), "--use_cpu", "true"]
+    assert parse_recipe("tatoeba-small", where)[1].license == "cc-by-2.0"
+    data = parse_recipe("tatoeba-small", [*where, "--train_source", "my.de", "--train_target", "my.en"])[1]
+    assert (data.license, data.data_description, data.long_pair_repeats) == ("unknown", None, 3)
 
 
 def test_mistakes_in_a_recipe(tmp_path, capsys):
@@ -84,6 +94,15 @@ def test_a_run_that_was_cut_short_goes_on(tmp_path, capsys):
     first = json.loads((tmp_path / "checkpoint-2" / "trainer_state.json").read_text())["global_step"]
     train(capsys, tmp_path)
     assert first == 2 and (tmp_path / "checkpoint-4" / "complete").is_file()
+
+
+def test_a_start_brings_its_learned_bias(tmp_path):
+    model, data, _ = parse_recipe("tatoeba-small", ["--output_dir", str(tmp_path), "--use_cpu", "true"])
+    model.init_from = str(DEFAULT_MODEL)
+    take_sizes(model)
+    started = build_model(model, data, load_tokenizers(DEFAULT_MODEL)).state_dict()
+    shipped = AutoModelForSeq2SeqLM.from_pretrained(DEFAULT_MODEL).state_dict()
+    assert started.keys() == shipped.keys() and all(torch.equal(started[name], shipped[name]) for name in shipped)
 
 
 def test_start_from_takes_what_fits(tmp_path):
