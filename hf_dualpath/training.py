@@ -58,9 +58,7 @@ class ModelArguments:
     noise_std: float = field(default=1.5, metadata={"help": "Noise on the selection energies in training."})
     energy_bias: float | None = field(
         default=None,
-        metadata={
-            "help": "Initial value of a learned bias on the energies; with -3 a path begins by reading."
-        },
+        metadata={"help": "Initial value of a learned bias on the energies; with -3 a path begins by reading."},
     )
     monotonic_attention: str = field(
         default="infinite_lookback", metadata={"help": "How a head attends: infinite_lookback or hard_aligned."}
