@@ -28,13 +28,22 @@ from hf_dualpath.visualization import quality_latency_curve
 LAGS = (1.5, 2, 2.5, 3, 4, 5, 6)
 
 
-def train(plan: dict, runs: Path, data_dir: Path, names: list[str], jobs: int):
+def train(plan: dict, runs: Path, data_dir: Path, names: list[str], jobs: int, seed: int):
     """The runs after the warm starts that they need, `jobs` at a time on one core each."""
-    chains = [chain(plan, name) for name in names]
+    stages = zip_longest(*(chain(plan, name) for name in names))  # what starts from nothing comes first
+    order = dict.fromkeys(name for stage in stages for name in stage if name is not None)
+    done = {}
+
+    def train_in_turn(name: str):
+        if start := settings_of(plan, name).get("start"):
+            done[start].result()
+        train_one(plan, name, runs, data_dir, seed)
+
     with ThreadPoolExecutor(jobs) as pool:
-        for stage in zip_longest(*chains):  # what starts from nothing, then what starts from that, ...
-            ready = [name for name in dict.fromkeys(stage) if name is not None]
-            list(pool.map(lambda name: train_one(plan, name, runs, data_dir), ready))
+        for name in order:
+            done[name] = pool.submit(train_in_turn, name)
+        for future in done.values():
+            future.result()
 
 
 def chain(plan: dict, name: str) -> list[str]:
@@ -47,7 +56,7 @@ def settings_of(plan: dict, name: str) -> dict:
     return plan["warm_starts"][name] if name in plan["warm_starts"] else plan["common"] | plan["runs"][name]
 
 
-def train_one(plan: dict, name: str, runs: Path, data_dir: Path):
+def train_one(plan: dict, name: str, runs: Path, data_dir: Path, seed: int):
     folder = runs / name
     if (folder / "README.md").is_file():  # the card is written last
         return
@@ -56,8 +65,10 @@ def train_one(plan: dict, name: str, runs: Path, data_dir: Path):
     if start := settings.pop("start", None):
         settings["init_from"] = runs / start
     script = Path(__file__).with_name(settings.pop("script", "train.py"))
+    unmeasured = {"eval_strategy": "no", "test_source": "", "test_target": ""}  # only `evaluate` reads a test set
+    settings = {"disable_tqdm": True, "seed": seed} | unmeasured | settings
     command = [sys.executable, str(script), plan["recipe"], "--data_dir", str(data_dir), "--output_dir", str(folder)]
-    for key, value in ({"disable_tqdm": True} | settings).items():
+    for key, value in settings.items():
         command += [f"--{key}", str(value).lower() if isinstance(value, bool) else str(value)]
     print(f"{name}: training, progress in {folder / 'train.log'}", flush=True)
     with open(folder / "train.log", "a") as log:
@@ -205,6 +216,12 @@ def main():
     parser.add_argument("--only", nargs="+", default=["*"], help="Only these runs; patterns such as 'dual*'.")
     parser.add_argument("--sets", nargs="+", help="Evaluate on these test sets; default: all of the plan.")
     parser.add_argument("--jobs", type=int, default=1, help="Runs to train at once.")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=42,
+        help="Seed of the runs, but those that the plan gives one; a --runs folder holds runs of one.",
+    )
     parser.add_argument("--output", type=Path, help="Folder for the tables and pictures.")
     arguments = parser.parse_args()
     plan = yaml.safe_load(arguments.plan.read_text())
@@ -215,7 +232,7 @@ def main():
     if getattr(arguments, needed) is None:
         parser.error(f"{arguments.step} needs --{needed}")
     if arguments.step == "train":
-        train(plan, arguments.runs, arguments.data_dir, names, arguments.jobs)
+        train(plan, arguments.runs, arguments.data_dir, names, arguments.jobs, arguments.seed)
     elif arguments.step == "evaluate":
         sets = arguments.sets or list(plan["test_sets"])
         files = [arguments.data_dir / file for test_set in sets for file in plan["test_sets"][test_set]]
