@@ -1,5 +1,6 @@
-"""Whole checkpoints: averaging the last ones of a run, and publishing one on the Hub."""
+"""Whole checkpoints: finding one, averaging the last ones of a run, and publishing one on the Hub."""
 
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import torch
 from huggingface_hub import HfApi, get_token
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, PreTrainedConfig
 
 
 WEIGHTS = "model.safetensors"
@@ -23,6 +25,21 @@ PUBLISHED = (
     "*/tokenizer*.json",
     "*/special_*.json",
 )
+
+
+def load_config(path: str | Path) -> PreTrainedConfig:
+    """The configuration of a checkpoint: a folder, or an id of the Hub."""
+    if Path(path).is_dir():
+        if not (Path(path) / "config.json").is_file():
+            raise FileNotFoundError(f"There is no config.json in {path}: it is not a checkpoint.")
+        return AutoConfig.from_pretrained(path)
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(path)):
+        raise FileNotFoundError(f"There is no checkpoint in {path}: give its folder, or a Hub id such as owner/name.")
+    try:
+        return AutoConfig.from_pretrained(path)
+    except OSError as error:
+        reason = str(error).splitlines()[0]
+        raise FileNotFoundError(f"There is no folder {path}, and the Hub gave no such checkpoint: {reason}") from error
 
 
 def last_checkpoints(run: str | Path, count: int) -> list[Path]:

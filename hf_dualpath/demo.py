@@ -9,6 +9,7 @@ from functools import wraps
 from pathlib import Path
 from threading import RLock
 
+from .checkpoints import load_config
 from .cli import DEFAULT_MODEL
 from .configuration_dualpath import DualPathConfig
 from .demo_view import STYLE, History, panel_html
@@ -27,9 +28,7 @@ class Models:
 
     def __init__(self, path: str | Path):
         self.path = str(path)
-        from transformers import AutoConfig
-
-        config = AutoConfig.from_pretrained(self.path)
+        config = load_config(self.path)
         if isinstance(config, DualPathConfig):
             names = [config.forward_direction, config.backward_direction]
         else:

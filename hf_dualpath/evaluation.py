@@ -9,8 +9,9 @@ from statistics import mean
 
 import torch
 from sacrebleu.metrics import BLEU, CHRF
-from transformers import AutoConfig, AutoModelForSeq2SeqLM
+from transformers import AutoModelForSeq2SeqLM
 
+from .checkpoints import load_config
 from .configuration_dualpath import DualPathConfig
 from .corpus import Translation, encode_sources, translate_corpus
 from .data import DataError, PairCollator, read_lines
@@ -151,7 +152,7 @@ def evaluate_checkpoint(
             parse_alignment(line, len(source.split()), len(target.split()), number)
             for number, (line, source, target) in enumerate(zip(lines, *sides), 1)
         ]
-    config = AutoConfig.from_pretrained(path)
+    config = load_config(path)
     if not isinstance(config, DualPathConfig) or direction is not None:
         model, *tokenizers = load_direction(path, direction)
         name = direction or f"{model.config.source_language}-{model.config.target_language}"

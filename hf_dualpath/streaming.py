@@ -7,10 +7,10 @@ import time
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from transformers import AutoConfig, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
+from .checkpoints import load_config
 from .configuration_dualpath import DualPathConfig
 from .generation_dualpath import TokenStream
 from .modeling_dualpath import SinglePathForConditionalGeneration
@@ -246,9 +246,7 @@ def load_direction(
     path: str, direction: str | None = None
 ) -> tuple[SinglePathForConditionalGeneration, PreTrainedTokenizerFast, PreTrainedTokenizerFast]:
     """The model of one direction and its source and target tokenizer."""
-    if Path(path).is_absolute() and not Path(path).is_dir():
-        raise FileNotFoundError(f"There is no checkpoint in {path}.")
-    config = AutoConfig.from_pretrained(path)
+    config = load_config(path)
     source, target = load_tokenizers(path)
     if isinstance(config, DualPathConfig):
         direction = direction or config.forward_direction

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForSeq2SeqLM
+from transformers import AutoModelForSeq2SeqLM
 
+from .checkpoints import load_config
 from .configuration_dualpath import DualPathConfig
 from .corpus import encode_source
 from .duality import transpose_path
@@ -105,7 +106,7 @@ def path_pictures(
     name = direction or f"{model.config.source_language}-{model.config.target_language}"
     pictures = [PathPicture(f"{name}: path", source, target, weights, alpha[0].argmax(-1) + 1)]
 
-    config = AutoConfig.from_pretrained(model_path)
+    config = load_config(model_path)
     if isinstance(config, DualPathConfig) and config.forward_config.is_adaptive:
         name = direction or config.forward_direction
         other = config.backward_direction if config.direction_name(name) == "forward" else config.forward_direction

@@ -147,5 +147,15 @@ def test_mistakes_get_one_sentence(checkpoint, capsys, arguments, message):
     assert message in fails(capsys, "translate", "--model", checkpoint, *arguments)
 
 
-def test_a_missing_checkpoint(capsys):
-    assert "no checkpoint" in fails(capsys, "translate", "--model", "/nowhere", "Hallo")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("/nowhere", "no checkpoint in /nowhere: give its folder, or a Hub id"),
+        ("nowhere", "no checkpoint in nowhere: give its folder, or a Hub id"),
+        ("no/where", "no folder no/where, and the Hub gave no such checkpoint"),
+        ("", "no config.json in "),
+    ],
+)
+def test_a_missing_checkpoint(capsys, tmp_path, monkeypatch, name, message):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert message in fails(capsys, "translate", "--model", name or str(tmp_path), "Hallo")
