@@ -96,6 +96,27 @@ def test_from_a_plan_to_tables(tmp_path):
     assert ("biased", "dual") in tests and tests <= {("wait-2", "dual"), ("biased", "dual"), ("dual", "offline")}
 
 
+def test_leads_over_several_trainings(tmp_path):
+    curves = {"seed-1": {"Wait-k": (20.0, 24.0, None), "Dual Paths": (None, 25.0, 30.0)}}
+    curves["seed-2"] = {"Wait-k": (20.0, 24.0, 29.0), "Dual Paths": (21.0, 23.0, 30.5)}
+    for name, systems in curves.items():
+        rows = [
+            {"system": system, "direction": "de-en", **dict(zip(("AL 1.5", "AL 2", "AL 10"), scores))}
+            for system, scores in systems.items()
+        ]
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "test-at-latency.json").write_text(json.dumps(rows))
+    folders = [tmp_path / name for name in curves]
+    text = script("seeds.py", *folders, "--sets", "test", "--output", tmp_path)
+    assert text == (tmp_path / "seeds.md").read_text()
+    assert text.splitlines()[2:] == [
+        "| Wait-k | 1.5 |  | +1.0 (+1.0 to +1.0) |",
+        "| Wait-k | 2 | +1.0 (+1.0 to +1.0) | -1.0 (-1.0 to -1.0) |",
+        "| Wait-k | 10 |  | +1.5 (+1.5 to +1.5) |",
+    ]
+    assert "test,de-en,Wait-k,2,1.0,-1.0" in (tmp_path / "seeds.csv").read_text()
+
+
 def test_the_biased_alpha_is_exact_but_for_its_epsilon(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "scripts")
     from train_biased_alpha import biased_alignment
