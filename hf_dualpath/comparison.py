@@ -113,11 +113,15 @@ def contests(systems: Sequence[System], tolerance: float = 0.5, samples: int = 1
     return found
 
 
-def bleu_at_latency(rows: Sequence[dict], lags: Sequence[float]) -> list[dict]:
-    """BLEU of each system read off its curve at given ALs: linear between its points, nothing beyond its ends."""
+LAGS = (1.5, 2, 2.5, 3, 4, 5, 6)
+
+
+def at_latency(rows: Sequence[dict], lags: Sequence[float] = LAGS, value: str = "BLEU") -> list[dict]:
+    """BLEU, or another value, of each system read off its curve at given ALs: linear between its points, nothing
+    beyond its ends."""
     table = []
     for system, direction in dict.fromkeys((row["system"], row["direction"]) for row in rows if not row["offline"]):
-        curve = sorted((r["AL"], r["BLEU"]) for r in rows if (r["system"], r["direction"]) == (system, direction))
+        curve = sorted((r["AL"], r[value]) for r in rows if (r["system"], r["direction"]) == (system, direction))
         scores = np.interp(lags, *zip(*curve), left=np.nan, right=np.nan)
         cells = {f"AL {lag}": None if np.isnan(score) else float(score) for lag, score in zip(lags, scores)}
         table.append({"system": system, "direction": direction} | cells)

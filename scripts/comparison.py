@@ -20,12 +20,9 @@ from pathlib import Path
 
 import yaml
 
-from hf_dualpath.comparison import as_csv, bleu_at_latency, contests, load_systems
+from hf_dualpath.comparison import as_csv, at_latency, contests, load_systems
 from hf_dualpath.evaluation import evaluate_checkpoint
 from hf_dualpath.visualization import quality_latency_curve
-
-
-LAGS = (1.5, 2, 2.5, 3, 4, 5, 6)
 
 
 def train(plan: dict, runs: Path, data_dir: Path, names: list[str], jobs: int, seed: int):
@@ -137,9 +134,9 @@ def tables(plan: dict, runs: Path, names: list[str], output: Path):
         curves = [row for row in rows if "variant_of" not in plan["runs"][row["run"]]]
         if len({row["run"] for row in curves}) > 1:
             quality_latency_curve(curves, [output / f"{test_set}.png"])
-            at_latency = bleu_at_latency(curves, LAGS)
-            write_csv(output / f"{test_set}-at-latency.csv", at_latency)
-            text += ["BLEU at equal latency, read off the curves:", markdown(at_latency)]
+            matched = at_latency(curves)
+            write_csv(output / f"{test_set}-at-latency.csv", matched)
+            text += ["BLEU at equal latency, read off the curves:", markdown(matched)]
     (output / "tables.md").write_text("\n\n".join(text) + "\n")
     print("\n\n".join(text))
 

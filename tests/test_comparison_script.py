@@ -97,24 +97,26 @@ def test_from_a_plan_to_tables(tmp_path):
 
 
 def test_leads_over_several_trainings(tmp_path):
-    curves = {"seed-1": {"Wait-k": (20.0, 24.0, None), "Dual Paths": (None, 25.0, 30.0)}}
-    curves["seed-2"] = {"Wait-k": (20.0, 24.0, 29.0), "Dual Paths": (21.0, 23.0, 30.5)}
-    for name, systems in curves.items():
+    points = {"Wait-k": ((1, 10.0, 0.5), (4, 40.0, 0.5)), "MMA": ((1, 12.0, 0.2), (3, 32.0, 0.4))}
+    points["Single Path"] = points["Dual Paths"] = ((1.8, 20.0, 0.3), (3.8, 40.0, 0.5))
+    for name, gain in (("seed-1", 0), ("seed-2", 1)):
         rows = [
-            {"system": system, "direction": "de-en", **dict(zip(("AL 1.5", "AL 2", "AL 10"), scores))}
-            for system, scores in systems.items()
+            {"system": system, "direction": "de-en", "AL": lag, "BLEU": bleu, "IoU": iou, "offline": False}
+            for system, curve in points.items()
+            for lag, bleu, iou in curve
         ]
+        for row in rows:
+            row["BLEU"] += gain * (row["system"] == "Dual Paths")
         (tmp_path / name).mkdir()
-        (tmp_path / name / "test-at-latency.json").write_text(json.dumps(rows))
-    folders = [tmp_path / name for name in curves]
+        (tmp_path / name / "test.json").write_text(json.dumps(rows))
+    folders = [tmp_path / name for name in ("seed-1", "seed-2")]
     text = script("seeds.py", *folders, "--sets", "test", "--output", tmp_path)
     assert text == (tmp_path / "seeds.md").read_text()
-    assert text.splitlines()[2:] == [
-        "| Wait-k | 1.5 |  | +1.0 (+1.0 to +1.0) |",
-        "| Wait-k | 2 | +1.0 (+1.0 to +1.0) | -1.0 (-1.0 to -1.0) |",
-        "| Wait-k | 10 |  | +1.5 (+1.5 to +1.5) |",
-    ]
-    assert "test,de-en,Wait-k,2,1.0,-1.0" in (tmp_path / "seeds.csv").read_text()
+    assert "| Wait-k | 2 | +2.0 (+2.0 to +2.0) |  | +3.0 (+3.0 to +3.0) |  |" in text
+    assert "| MMA | 3 | +0.0 (+0.0 to +0.0) | +0.02 | +1.0 (+1.0 to +1.0) | +0.02 |" in text
+    assert "1.5" not in text and "| MMA | 4" not in text, "nothing is read beyond the end of a curve"
+    with open(tmp_path / "seeds.csv") as file:
+        assert {"seed-1", "seed-2"} == {row["training"] for row in csv.DictReader(file)}
 
 
 def test_the_biased_alpha_is_exact_but_for_its_epsilon(monkeypatch):

@@ -6,7 +6,7 @@ import torch
 from conftest import dual_model
 from test_cli import fails, run
 
-from hf_dualpath.comparison import bleu_at_latency, contests, load_systems
+from hf_dualpath.comparison import at_latency, contests, load_systems
 from hf_dualpath.evaluation import consecutive_reads, evaluate_checkpoint, forced_word_paths
 from hf_dualpath.streaming import load_direction
 from hf_dualpath.tokenization import save_tokenizers, train_bpe_tokenizer
@@ -141,7 +141,7 @@ def test_compare(checkpoint, pairs, test_set, tmp_path, capsys):
 def test_bleu_at_latency():
     points = [("Wait-k", 2.0, 20.0), ("Wait-k", 4.0, 30.0), ("Offline", 9.0, 35.0)]
     rows = [{"system": s, "direction": "de-en", "AL": x, "BLEU": y, "offline": s == "Offline"} for s, x, y in points]
-    assert bleu_at_latency(rows[::-1], [1, 2.5, 4, 5]) == [
+    assert at_latency(rows[::-1], [1, 2.5, 4, 5]) == [
         {"system": "Wait-k", "direction": "de-en", "AL 1": None, "AL 2.5": 22.5, "AL 4": 30.0, "AL 5": None}
     ]
 
