@@ -91,6 +91,12 @@ def test_from_a_plan_to_tables(tmp_path):
     latency = report["directions"]["de-en"]["latency"]
     assert table[-2]["AL"] == latency["token"]["AL"] and table[-2]["word_AL"] == latency["word"]["AL"]
     assert (tmp_path / "tables" / "test.png").is_file()
+    runs = (tmp_path / "runs" / name for name in ("wait-2", "dual"))
+    sides = ("--source", tmp_path / "data" / "t.de", "--target", tmp_path / "data" / "t.en")
+    found = csv.DictReader(script("path_gap.py", *runs, *sides).splitlines())
+    gaps = {(row["run"], row["direction"]): float(row["gap"]) for row in found}
+    assert gaps["wait-2", "de-en"] == gaps["wait-2", "en-de"] == 0, "a fixed path is the same in training and decoding"
+    assert gaps["dual", "de-en"] != 0 != gaps["dual", "en-de"]
     with open(tmp_path / "tables" / "test-paired.csv") as file:
         tests = {(row["run"], row["other"]) for row in csv.DictReader(file)}
     assert ("biased", "dual") in tests and tests <= {("wait-2", "dual"), ("biased", "dual"), ("dual", "offline")}
