@@ -348,4 +348,5 @@ def main(arguments: list[str] | None = None):
     if not arguments or arguments[0] in ("-h", "--help"):
         HfArgumentParser(ARGUMENTS, prog="dualpath train RECIPE").parse_args(["--help"])
     recipe = None if arguments[0].startswith("--") else arguments[0]
-    train(recipe, arguments[1:] if recipe else arguments)
+    trainer = train(recipe, arguments[1:] if recipe else arguments)
+    trainer.accelerator.end_training()  # a process group left open may abort the process while it exits

@@ -112,6 +112,7 @@ dist.all_gather_object(orders, order)
 assert len(orders[0]) == len(orders[1]) and orders[0] != orders[1]
 if dist.get_rank() == 0:
     torch.save(seen, sys.argv[1] + "/gradient.pt")
+dist.destroy_process_group()
 """
 
 
@@ -136,6 +137,7 @@ first = orders(sys.argv[1] + "/cut", None, max_steps=6)
 rest = orders(sys.argv[1] + "/cut", True, max_steps=8)
 assert dist.get_world_size() == 2 and len(whole) == 8 and len(rest) == 2
 assert first + rest == whole
+dist.destroy_process_group()
 """
 
 
