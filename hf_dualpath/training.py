@@ -349,4 +349,4 @@ def main(arguments: list[str] | None = None):
         HfArgumentParser(ARGUMENTS, prog="dualpath train RECIPE").parse_args(["--help"])
     recipe = None if arguments[0].startswith("--") else arguments[0]
     trainer = train(recipe, arguments[1:] if recipe else arguments)
-    trainer.accelerator.end_training()  # a process group left open may abort the process while it exits
+    trainer.accelerator.end_training()
