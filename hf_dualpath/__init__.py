@@ -1,69 +1,54 @@
-"""Simultaneous machine translation with dual read/write paths."""
+"""Simultaneous machine translation with dual read/write paths.
 
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+Everything below is imported when it is first used, so that `dualpath --help` answers at once.
+"""
 
-from .configuration_dualpath import DualPathConfig, SinglePathConfig
-from .duality import duality_loss, transpose_path
-from .latency import (
-    average_lagging,
-    average_proportion,
-    differentiable_average_lagging,
-    expected_delays,
-    latency_metrics,
-)
-from .losses import dual_path_loss, label_smoothed_cross_entropy, single_path_loss
-from .modeling_dualpath import (
-    DualPathForConditionalGeneration,
-    SinglePathForConditionalGeneration,
-    SinglePathModel,
-)
-from .monotonic_attention import expected_alignment, expected_attention, hard_path
-from .streaming import Read, SimultaneousTranslator, Write
+import sys
+from importlib import import_module
+
+from ._registration import register_when_imported
 
 
-AutoConfig.register("single_path", SinglePathConfig, exist_ok=True)
-AutoConfig.register("dual_path", DualPathConfig, exist_ok=True)
-AutoModel.register(SinglePathConfig, SinglePathModel, exist_ok=True)
-AutoModel.register(DualPathConfig, DualPathForConditionalGeneration, exist_ok=True)
-AutoModelForSeq2SeqLM.register(SinglePathConfig, SinglePathForConditionalGeneration, exist_ok=True)
-AutoModelForSeq2SeqLM.register(DualPathConfig, DualPathForConditionalGeneration, exist_ok=True)
+__version__ = "0.2.0"
 
-__version__ = "0.1.0"
-__all__ = [
-    "DualPathConfig",
-    "DualPathForConditionalGeneration",
-    "DualPathTrainer",
-    "DualPathTrainingArguments",
-    "Read",
-    "SimultaneousTranslator",
-    "SinglePathConfig",
-    "SinglePathForConditionalGeneration",
-    "SinglePathModel",
-    "Write",
-    "average_lagging",
-    "average_proportion",
-    "differentiable_average_lagging",
-    "dual_path_loss",
-    "duality_loss",
-    "expected_alignment",
-    "expected_attention",
-    "expected_delays",
-    "hard_path",
-    "label_smoothed_cross_entropy",
-    "latency_metrics",
-    "single_path_loss",
-    "transpose_path",
-]
+# Where each public name lives.
+_HOMES = {
+    "model.configuration_dualpath": ("DualPathConfig", "SiMTConfig"),
+    "model.modeling_dualpath": (
+        "DualPathForConditionalGeneration",
+        "SiMTForConditionalGeneration",
+        "SiMTModel",
+    ),
+    "model.monotonic_attention": ("expected_alignment", "expected_attention", "hard_path"),
+    "model.policies_dualpath": ("Dials", "FixedPolicy", "LearnedPolicy", "Policy", "ReadWritePath", "register_policy"),
+    "paths.duality": ("duality_loss", "transpose_path"),
+    "paths.latency": (
+        "average_lagging",
+        "average_proportion",
+        "differentiable_average_lagging",
+        "expected_delays",
+        "latency_metrics",
+    ),
+    "inference.streaming": ("Read", "SimultaneousTranslator", "Write"),
+    "evaluation.report": ("evaluate_checkpoint",),
+    "training.arguments": ("DualPathTrainingArguments",),
+    "training.losses": ("direction_loss", "dual_path_loss", "label_smoothed_cross_entropy"),
+    "training.trainer": ("DualPathTrainer",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = sorted(_HOME_OF)  # noqa: PLE0605
 
 
 def __getattr__(name: str):
-    """The trainer brings datasets and accelerate along, so it is imported only when it is asked for."""
-    if name == "DualPathTrainer":
-        from .trainer import DualPathTrainer
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+    setattr(sys.modules[__name__], name, value)
+    return value
 
-        return DualPathTrainer
-    if name == "DualPathTrainingArguments":
-        from .training_args import DualPathTrainingArguments
 
-        return DualPathTrainingArguments
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
+
+
+register_when_imported("transformers.models.auto.configuration_auto", "hf_dualpath.model.configuration_dualpath")

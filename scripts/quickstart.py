@@ -12,8 +12,7 @@ from rich.console import Console
 from transformers.utils import logging
 
 from hf_dualpath import Read, SimultaneousTranslator
-from hf_dualpath.cli import DEFAULT_MODEL
-from hf_dualpath.examples import SHIPPED_EXAMPLES
+from hf_dualpath.apps.examples import DEFAULT_MODEL, SHIPPED_EXAMPLES
 
 
 def main():

@@ -5,7 +5,7 @@ accelerate launch --config_file scripts/accelerate_configs/two_cpu_processes.yam
     scripts/train.py RECIPE [--key value ...]
 """
 
-from hf_dualpath.training import main
+from hf_dualpath.training.run import main
 
 
 if __name__ == "__main__":

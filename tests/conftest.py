@@ -9,7 +9,7 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts" / "experiments")]
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
@@ -18,9 +18,11 @@ from safetensors.torch import load_file  # noqa: E402
 from hf_dualpath import (  # noqa: E402
     DualPathConfig,
     DualPathForConditionalGeneration,
-    SinglePathConfig,
-    SinglePathForConditionalGeneration,
+    SiMTConfig,
+    SiMTForConditionalGeneration,
 )
+from hf_dualpath.apps.cli import main  # noqa: E402
+from hf_dualpath.inference.tokenization import save_tokenizers, train_bpe_tokenizer  # noqa: E402
 
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -34,7 +36,7 @@ TINY = {
     "dropout": 0.0,
     "max_position_embeddings": 64,
 }
-POLICIES = ("offline", "wait_k", "mma", "single_path")
+POLICIES = ("offline", "wait_k", "static_rw", "mma", "shared_path")
 
 
 @pytest.fixture(autouse=True)
@@ -55,8 +57,8 @@ def cases(name: str) -> list[dict]:
     return json.loads((FIXTURES / f"{name}.json").read_text())["cases"]
 
 
-def single_model(**overrides) -> SinglePathForConditionalGeneration:
-    return SinglePathForConditionalGeneration(SinglePathConfig(**(TINY | overrides)))
+def single_model(**overrides) -> SiMTForConditionalGeneration:
+    return SiMTForConditionalGeneration(SiMTConfig(**(TINY | overrides)))
 
 
 def dual_model(**overrides) -> DualPathForConditionalGeneration:
@@ -73,3 +75,31 @@ def random_batch(
         ids[row, : length - 1] = torch.randint(3, vocabulary, (length - 1,))
         ids[row, length - 1] = eos
     return ids, ids != pad
+
+
+def save_model(folder, pairs, seed=0, **settings) -> str:
+    """A random but lively dual checkpoint with a tokenizer of the pairs' texts."""
+    tokenizer = train_bpe_tokenizer([t for p in pairs for t in (p.source, p.target)], 420, show_progress=False)
+    torch.manual_seed(seed)
+    model = dual_model(vocab_size=len(tokenizer), max_position_embeddings=128, **settings)
+    for name, parameter in model.named_parameters():
+        if parameter.dim() > 1:
+            parameter.data.mul_(3.0 if "policy" in name else 1.5)
+    model.save_pretrained(folder)
+    save_tokenizers(folder, tokenizer, tokenizer)
+    return str(folder)
+
+
+def run(capsys, *arguments: str) -> str:
+    main(list(arguments))
+    return capsys.readouterr().out
+
+
+def fails(capsys, *arguments: str) -> str:
+    """The one sentence that a user's mistake gets."""
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    assert stop.value.code not in (0, None)
+    message = str(stop.value.code) if isinstance(stop.value.code, str) else capsys.readouterr().err
+    assert "Traceback" not in message
+    return message

@@ -10,9 +10,9 @@ import pytest
 import torch
 from conftest import ROOT, dual_model
 
-from hf_dualpath.evaluation import evaluate_checkpoint
-from hf_dualpath.streaming import SimultaneousTranslator
-from hf_dualpath.tokenization import train_bpe_tokenizer
+from hf_dualpath.evaluation.report import evaluate_checkpoint
+from hf_dualpath.inference.streaming import SimultaneousTranslator
+from hf_dualpath.inference.tokenization import train_bpe_tokenizer
 from hf_dualpath.toy import toy_splits
 
 

@@ -6,52 +6,13 @@ each target token the decoder once, and a READ costs one row of selection energi
 """
 
 from collections.abc import Generator
-from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear, scaled_dot_product_attention
-from transformers import GenerationConfig
 
-
-NOWHERE = torch.iinfo(torch.long).max  # a head that has not stopped yet
-
-
-@dataclass
-class Dials:
-    """Latency dials that need no retraining. Each can be saved in a `GenerationConfig`.
-
-    Args:
-        write_threshold (`float`, *optional*, defaults to 0.5):
-            A head stops where its selection probability reaches this; lower writes earlier.
-        min_lag (`int`, *optional*): Target token i is not written before `i - 1 + min_lag` source tokens are read.
-        max_lag (`int`, *optional*): Target token i is written at the latest when `i - 1 + max_lag` are read.
-        wait_k (`int`, *optional*): Another k for a wait-k model.
-    """
-
-    write_threshold: float = 0.5
-    min_lag: int | None = None
-    max_lag: int | None = None
-    wait_k: int | None = None
-
-    def __post_init__(self):
-        if not 0 < self.write_threshold <= 1:
-            raise ValueError(f"`write_threshold` lies in (0, 1], not at {self.write_threshold}.")
-        for name in ("min_lag", "max_lag", "wait_k"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"`{name}` is a number of source tokens, at least 1, not {value}.")
-        if self.min_lag and self.max_lag and self.min_lag > self.max_lag:
-            raise ValueError(f"`min_lag` ({self.min_lag}) is larger than `max_lag` ({self.max_lag}).")
-
-    @classmethod
-    def names(cls) -> tuple[str, ...]:
-        return tuple(field.name for field in fields(cls))
-
-    @classmethod
-    def from_config(cls, config: GenerationConfig) -> "Dials":
-        saved = config.to_dict()
-        return cls(**{name: saved[name] for name in cls.names() if saved.get(name) is not None})
+from .monotonic_attention import NOWHERE
+from .policies_dualpath import Dials
 
 
 class TokenLayer:
@@ -107,20 +68,19 @@ class TokenDecoderLayer(TokenLayer):
             output = visible.to(value.dtype) @ value
         return self.source_norm(hidden_states + self.attention.out_proj(output.view(hidden_states.shape)))
 
-    def policy_keys(self, encoder_states: Tensor) -> Tensor:
+    def policy_keys(self, encoder_states: Tensor, start: int) -> Tensor | None:
+        """What the policy sees of the source from a position on; a fixed one sees nothing."""
         known = 0 if self.policy_memory is None else self.policy_memory.shape[2]
-        if known < encoder_states.shape[1]:
+        if self.policy.is_learned and known < encoder_states.shape[1]:
             new = self.policy.key(encoder_states[:, known:])
             self.policy_memory = new if known == 0 else torch.cat([self.policy_memory, new], 2)
-        return self.policy_memory
+        return None if self.policy_memory is None else self.policy_memory[:, :, start:]
 
 
 class Decoding:
     """The state of a running translation of one batch, and the step that advances it."""
 
     def __init__(self, model, dials: Dials, batch_size: int = 1):
-        if dials.wait_k is not None and model.config.policy != "wait_k":
-            raise ValueError(f"`wait_k` is a dial of wait-k models; this one's policy is {model.config.policy}.")
         self.model = model
         self.dials = dials
         self.encoder, self.decoder = model.model.encoder, model.model.decoder
@@ -158,45 +118,31 @@ class Decoding:
         """Takes the last target token `(batch, 1)`, yields for each READ it needs, returns the next token's logits."""
         hidden_states = self.decoder.embed(tokens, self.written)
         visible = None
-        if self.model.config.policy == "wait_k":
-            visible = self.visible((yield from self.fixed_stop()))
         for layer in self.decoder_layers:
             hidden_states = layer.attend_to_self(hidden_states)
             if layer.policy is not None:
-                visible = self.visible((yield from self.adaptive_stop(layer, hidden_states)))
+                visible = self.visible((yield from self.decide(layer, hidden_states)))
             hidden_states = layer.attend_to_source(hidden_states, self.encoder_states, visible)
             hidden_states = layer.feed_forward(hidden_states)
         self.written += 1
         return self.model.lm_logits(hidden_states)[:, -1]
 
-    def fixed_stop(self) -> Generator[None, None, Tensor]:
-        """`g_i = min(k + i - 1, J)`, within the lags."""
-        low, high = self.lag_limits()
-        k = self.dials.wait_k or self.model.config.wait_k
-        position = min(max(self.written + k - 1, low), high)
-        while self.last is None and self.available <= position:
-            yield
-        stop = torch.full((self.encoder_states.shape[0], 1, 1), position, device=self.encoder_states.device)
-        self.decoder_layers[0].stop = self.cap(stop)
-        return self.decoder_layers[0].stop
-
-    def adaptive_stop(self, layer: TokenDecoderLayer, hidden_states: Tensor) -> Generator[None, None, Tensor]:
-        """Each head goes from its last stop to the first token whose selection probability reaches the threshold."""
-        low, high = self.lag_limits()
+    def decide(self, layer: TokenDecoderLayer, hidden_states: Tensor) -> Generator[None, None, Tensor]:
+        """Where the layer's heads stop for the next target token, within the lags."""
+        low, high = self.dials.limits(self.written)
         query = layer.policy.query(hidden_states)
-        batch, heads = query.shape[:2]
+        batch, heads = (len(hidden_states), 1) if query is None else query.shape[:2]
         if layer.stop is None:
-            layer.stop = torch.zeros(batch, heads, 1, dtype=torch.long, device=query.device)
+            layer.stop = torch.zeros(batch, heads, 1, dtype=torch.long, device=hidden_states.device)
         start = 0 if batch > 1 else int(layer.stop.min())  # nothing before every head's stop is looked at again
         stop = torch.full_like(layer.stop, NOWHERE)
         while True:
             if self.available > start:
-                columns = torch.arange(start, self.available, device=query.device)
-                keys = layer.policy_keys(self.encoder_states)[:, :, start:]
-                p = layer.policy.selection_probability(query, keys).squeeze(2)  # batch, head, source
-                hits = (p >= self.dials.write_threshold) & (columns >= layer.stop)
-                stop = torch.minimum(stop, torch.where(hits, columns, NOWHERE).amin(-1, keepdim=True))
-            if self.last is not None or self.available > (low if bool((stop < NOWHERE).all()) else high):
+                keys = layer.policy_keys(self.encoder_states, start)
+                found = layer.policy.live_stop(query, keys, start, layer.stop, self.written, self.dials)
+                stop = torch.minimum(stop, found)
+            decided = bool((stop < self.available).all())
+            if self.last is not None or self.available > (low if decided else high):
                 break
             start = self.available
             yield
@@ -208,12 +154,6 @@ class Decoding:
         positions = torch.arange(self.available, device=stop.device)
         is_soft = self.model.config.monotonic_attention == "infinite_lookback"
         return positions <= stop[..., None] if is_soft else positions == stop[..., None]  # batch, head, 1, source
-
-    def lag_limits(self) -> tuple[int, int]:
-        """Earliest and latest source position at which the next target token may be written."""
-        low = self.written + self.dials.min_lag - 1 if self.dials.min_lag else 0
-        high = self.written + self.dials.max_lag - 1 if self.dials.max_lag else NOWHERE - 1
-        return low, high
 
     def cap(self, stop: Tensor) -> Tensor:
         return stop if self.last is None else torch.minimum(stop, self.last)

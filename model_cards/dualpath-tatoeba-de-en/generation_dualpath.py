@@ -14,7 +14,8 @@ from transformers import GenerationConfig, GenerationMixin
 from transformers.generation import GenerateEncoderDecoderOutput, LogitsProcessorList
 from transformers.generation.streamers import BaseStreamer
 
-from .decoding_dualpath import Decoding, Dials
+from .decoding_dualpath import Decoding
+from .policies_dualpath import Dials
 
 
 @dataclass
@@ -25,8 +26,8 @@ class SimultaneousOutput(GenerateEncoderDecoderOutput):
     Args:
         path (`torch.LongTensor` of shape `(batch, target)`):
             Number of source tokens read before each target token (the start token is none); 0 after the sentence ends.
-        head_stops (`torch.LongTensor` of shape `(batch, head, target)`, with MMA `(batch, layer, head, target)`):
-            Source position, from 0, at which each head stopped.
+        head_stops (`torch.LongTensor` of shape `(batch, layer, head, target)`):
+            Source position, from 0, at which each head of each deciding layer stopped.
     """
 
     path: Tensor | None = None
@@ -167,12 +168,8 @@ class SimultaneousGenerationMixin(GenerationMixin):
         Returns:
             `torch.LongTensor`, or [`SimultaneousOutput`] with `return_dict_in_generate=True`.
         """
-        if self.config.policy == "offline":
-            refused = [name for name in Dials.names() if kwargs.get(name) is not None]
-            if refused:
-                raise ValueError(
-                    f"`{refused[0]}` is a dial of simultaneous decoding; the offline policy reads all first."
-                )
+        self.config.policy_class.check_dials(Dials.given_in(kwargs))
+        if self.config.policy_class.reads_everything:
             return super().generate(
                 input_ids,
                 attention_mask=attention_mask,
@@ -227,7 +224,7 @@ class SimultaneousGenerationMixin(GenerationMixin):
             scores=tuple(step.clone() for step in scores) if config.output_scores else None,
             logits=tuple(step.clone() for step in logits) if config.output_logits else None,
             path=torch.stack(path, 1),
-            head_stops=stops if self.config.policy == "mma" else stops.squeeze(1),
+            head_stops=stops,
         )
 
     def open_stream(
@@ -237,7 +234,7 @@ class SimultaneousGenerationMixin(GenerationMixin):
         **kwargs,
     ) -> TokenStream:
         """A [`TokenStream`] over this model, with the arguments of `generate`. Any number can be open at once."""
-        if self.config.policy == "offline":
+        if self.config.policy_class.reads_everything:
             raise ValueError("An offline model reads the whole source before it writes and cannot translate a stream.")
         return TokenStream(self, *self.prepare_simultaneous(generation_config, logits_processor, **kwargs))
 
@@ -256,6 +253,7 @@ class SimultaneousGenerationMixin(GenerationMixin):
                 raise ValueError(f"Simultaneous decoding cannot honour `{name}={settings[name]}`: {reason}.")
         if config.max_new_tokens is not None:
             config.max_length = config.max_new_tokens + 1
+        self.config.policy_class.check_dials(Dials.given_in(config.to_dict()))
         Dials.from_config(config)
         config.eos_token_id = self.config.eos_token_id if config.eos_token_id is None else config.eos_token_id
         self._prepare_special_tokens(config, device=self.device)

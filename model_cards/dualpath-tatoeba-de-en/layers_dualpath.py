@@ -1,4 +1,4 @@
-"""The parts of the models: positions, attention along a path, the policy that makes the path, and the layers.
+"""The parts of the models: positions, attention along a path, and the layers.
 
 Parameter names and arithmetic follow transformers' Marian.
 """
@@ -14,16 +14,16 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.bart.modeling_bart import eager_attention_forward
-from transformers.utils.generic import maybe_autocast
 
-from .configuration_dualpath import SinglePathConfig
-from .monotonic_attention import Path, expected_alignment, expected_attention, full_precision, hard_path
+from .configuration_dualpath import SiMTConfig
+from .monotonic_attention import expected_attention, full_precision
+from .policies_dualpath import POLICIES, Dials, ReadWritePath
 
 
 class SinusoidalPositions(nn.Module):
     """A fixed table of sines and cosines, in the manner of Marian or of fairseq."""
 
-    def __init__(self, config: SinglePathConfig):
+    def __init__(self, config: SiMTConfig):
         super().__init__()
         self.kind = config.position_embedding
         self.first_position = 0 if self.kind == "marian" else config.pad_token_id + 1
@@ -63,10 +63,10 @@ def split_heads(states: Tensor, head_dim: int) -> Tensor:
     return states.unflatten(-1, (-1, head_dim)).transpose(1, 2)  # batch, head, token, dim
 
 
-class SinglePathSelfAttention(nn.Module):
+class SiMTSelfAttention(nn.Module):
     """Self-attention of the encoder and the decoder, through the library's attention functions."""
 
-    def __init__(self, config: SinglePathConfig, heads: int, is_causal: bool, layer_idx: int):
+    def __init__(self, config: SiMTConfig, heads: int, is_causal: bool, layer_idx: int):
         super().__init__()
         self.config = config
         self.head_dim = config.d_model // heads
@@ -104,7 +104,7 @@ class SinglePathSelfAttention(nn.Module):
 class PathAttention(nn.Module):
     """Attention over the source as far as the path allows."""
 
-    def __init__(self, config: SinglePathConfig, layer_idx: int):
+    def __init__(self, config: SiMTConfig, layer_idx: int):
         super().__init__()
         self.head_dim = config.d_model // config.decoder_attention_heads
         self.dropout = config.attention_dropout
@@ -127,76 +127,35 @@ class PathAttention(nn.Module):
         return (key, value) if cache is None else cache.update(key, value, self.layer_idx)
 
     def forward(
-        self, hidden_states: Tensor, encoder_hidden_states: Tensor, path: Path, cache: Cache | None = None
+        self, hidden_states: Tensor, encoder_hidden_states: Tensor, path: ReadWritePath, cache: Cache | None = None
     ) -> tuple[Tensor, Tensor]:
         key, value = self.keys_and_values(encoder_hidden_states, cache)
         if self.is_soft:
             query = split_heads(self.q_proj(hidden_states), self.head_dim)
             weights = self.attention_weights(query * self.head_dim**-0.5 @ key.transpose(2, 3), path)
         else:
-            weights = path.one_hot(key.shape[2]) if path.alpha is None else path.alpha
+            weights = path.writing_probability(key.shape[2])
         weights = weights.to(value.dtype)
         output = dropout(weights, self.dropout, self.training) @ value
         return self.out_proj(output.transpose(1, 2).flatten(-2)), weights
 
     @staticmethod
-    def attention_weights(energies: Tensor, path: Path) -> Tensor:
+    def attention_weights(energies: Tensor, path: ReadWritePath) -> Tensor:
         if path.alpha is not None:
             return expected_attention(path.alpha, energies, path.source_mask)
-        if path.stop is not None:
-            energies = energies.masked_fill(~path.allowed(energies.shape[-1]), -torch.inf)
-        elif path.source_mask is not None:
-            energies = energies.masked_fill(~path.source_mask[:, None, None, :], torch.finfo(energies.dtype).min)
+        energies = energies.masked_fill(~path.allowed(energies.shape[-1]), -torch.inf)
         return full_precision(energies).softmax(-1)
 
 
-class MonotonicPolicy(nn.Module):
-    """The adaptive policy (eq. 2): the probability of each head to stop reading at each source token."""
-
-    def __init__(self, config: SinglePathConfig):
-        super().__init__()
-        self.head_dim = config.d_model // config.decoder_attention_heads
-        self.noise_std = config.noise_std
-        self.q_proj = nn.Linear(config.d_model, config.d_model)
-        self.k_proj = nn.Linear(config.d_model, config.d_model)
-        self.initial_bias = config.energy_bias
-        self.energy_bias = None if config.energy_bias is None else nn.Parameter(torch.empty(1))
-
-    def query(self, hidden_states: Tensor) -> Tensor:
-        return split_heads(self.q_proj(hidden_states), self.head_dim) * self.head_dim**-0.5
-
-    def key(self, encoder_hidden_states: Tensor) -> Tensor:
-        return split_heads(self.k_proj(encoder_hidden_states), self.head_dim)
-
-    def selection_probability(self, query: Tensor, key: Tensor) -> Tensor:
-        """`sigmoid(<Q s_i, K m_j> / sqrt(d_head) + b + noise)`, in float32 whatever the model's precision."""
-        with maybe_autocast(query.device.type, enabled=False):
-            energies = full_precision(query) @ full_precision(key).transpose(2, 3)
-            if self.energy_bias is not None:
-                energies = energies + self.energy_bias.to(energies.dtype)
-        if self.training and self.noise_std:
-            energies = energies + self.noise_std * torch.randn_like(energies)
-        return energies.sigmoid()  # batch, head, target, source
-
-    def forward(self, hidden_states: Tensor, encoder_hidden_states: Tensor, source_mask: Tensor | None) -> Path:
-        """The expected path in training, the hard path in inference."""
-        p = self.selection_probability(self.query(hidden_states), self.key(encoder_hidden_states))
-        if source_mask is not None:
-            p = p.masked_fill(~source_mask[:, None, None, :], 0)
-        if self.training:
-            return Path(source_mask, alpha=expected_alignment(p, source_mask), selection_probability=p)
-        return Path(source_mask, stop=hard_path(p, source_mask), selection_probability=p)
-
-
-class SinglePathEncoderLayer(GradientCheckpointingLayer):
+class SiMTEncoderLayer(GradientCheckpointingLayer):
     """Self-attention, then two linear maps, each added to its input and normalised (post-norm, as in Marian)."""
 
-    def __init__(self, config: SinglePathConfig, heads: int, ffn_dim: int, is_causal: bool, layer_idx: int):
+    def __init__(self, config: SiMTConfig, heads: int, ffn_dim: int, is_causal: bool, layer_idx: int):
         super().__init__()
         self.dropout = config.dropout
         self.activation_dropout = config.activation_dropout
         self.activation_fn = ACT2FN[config.activation_function]
-        self.self_attn = SinglePathSelfAttention(config, heads, is_causal, layer_idx)
+        self.self_attn = SiMTSelfAttention(config, heads, is_causal, layer_idx)
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
         self.fc1 = nn.Linear(config.d_model, ffn_dim)
         self.fc2 = nn.Linear(ffn_dim, config.d_model)
@@ -218,18 +177,18 @@ class SinglePathEncoderLayer(GradientCheckpointingLayer):
         return self.feed_forward(self.attend_to_self(hidden_states, attention_mask, **kwargs))
 
 
-class SinglePathDecoderLayer(SinglePathEncoderLayer):
-    """A layer with attention over the source in between. The layer with a policy makes the path, the others follow."""
+class SiMTDecoderLayer(SiMTEncoderLayer):
+    """A layer with attention over the source in between. A layer with a policy makes the path, the others follow."""
 
-    def __init__(self, config: SinglePathConfig, layer_idx: int):
+    def __init__(self, config: SiMTConfig, layer_idx: int):
         super().__init__(config, config.decoder_attention_heads, config.decoder_ffn_dim, True, layer_idx)
-        makes_path = config.policy == "mma" or (config.policy == "single_path" and layer_idx == 0)
-        self.policy = MonotonicPolicy(config) if makes_path else None
+        policy = POLICIES[config.policy]
+        self.policy = policy(config) if layer_idx == 0 or policy.decides_in_each_layer else None
         self.encoder_attn = PathAttention(config, layer_idx)
         self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model)
 
     def attend_to_source(
-        self, hidden_states: Tensor, encoder_hidden_states: Tensor, path: Path, cache: Cache | None = None
+        self, hidden_states: Tensor, encoder_hidden_states: Tensor, path: ReadWritePath, cache: Cache | None = None
     ) -> Tensor:
         update, _ = self.encoder_attn(hidden_states, encoder_hidden_states, path, cache)
         return self.encoder_attn_layer_norm(self.add(hidden_states, update))
@@ -238,15 +197,17 @@ class SinglePathDecoderLayer(SinglePathEncoderLayer):
         self,
         hidden_states: Tensor,
         encoder_hidden_states: Tensor,
-        path: Path,
+        path: ReadWritePath,
         attention_mask: Tensor | None = None,
         past_key_values: EncoderDecoderCache | None = None,
+        kind: str = "hard",
+        dials: Dials | None = None,
         **kwargs,
-    ) -> tuple[Tensor, Path]:
+    ) -> tuple[Tensor, ReadWritePath]:
         self_cache = None if past_key_values is None else past_key_values.self_attention_cache
         cross_cache = None if past_key_values is None else past_key_values.cross_attention_cache
         hidden_states = self.attend_to_self(hidden_states, attention_mask, past_key_values=self_cache, **kwargs)
         if self.policy is not None:
-            path = self.policy(hidden_states, encoder_hidden_states, path.source_mask)
+            path = self.policy(hidden_states, encoder_hidden_states, path.source_mask, kind, dials or Dials())
         hidden_states = self.attend_to_source(hidden_states, encoder_hidden_states, path, cross_cache)
         return self.feed_forward(hidden_states), path

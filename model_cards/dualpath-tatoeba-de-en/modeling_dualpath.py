@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import AutoModel, AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
@@ -24,65 +24,67 @@ from transformers.models.bart.modeling_bart import shift_tokens_right
 from transformers.utils import ModelOutput, can_return_tuple
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .configuration_dualpath import DualPathConfig, SinglePathConfig
+from .configuration_dualpath import DualPathConfig, SiMTConfig
 from .generation_dualpath import SimultaneousGenerationMixin
 from .layers_dualpath import (
-    MonotonicPolicy,
     PathAttention,
-    SinglePathDecoderLayer,
-    SinglePathEncoderLayer,
-    SinglePathSelfAttention,
+    SiMTDecoderLayer,
+    SiMTEncoderLayer,
+    SiMTSelfAttention,
     SinusoidalPositions,
     dropout,
 )
-from .monotonic_attention import Path, wait_k_path
+from .policies_dualpath import PATHS, Dials, LearnedPolicy, ReadWritePath
 
 
 @dataclass
-class SinglePathDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
-    alpha: Tensor | tuple[Tensor, ...] | None = None
-    selection_probability: Tensor | tuple[Tensor, ...] | None = None
+class SiMTDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
+    alphas: tuple[Tensor, ...] | None = None
+    selection_probabilities: tuple[Tensor, ...] | None = None
 
 
 @dataclass
-class SinglePathModelOutput(Seq2SeqModelOutput):
-    alpha: Tensor | tuple[Tensor, ...] | None = None
-    selection_probability: Tensor | tuple[Tensor, ...] | None = None
+class SiMTModelOutput(Seq2SeqModelOutput):
+    alphas: tuple[Tensor, ...] | None = None
+    selection_probabilities: tuple[Tensor, ...] | None = None
 
 
 @dataclass
-class SinglePathOutput(Seq2SeqLMOutput):
+class SiMTOutput(Seq2SeqLMOutput):
     r"""
     Output of one direction: a `Seq2SeqLMOutput` with its path.
 
     Args:
-        alpha (`torch.Tensor` of shape `(batch, head, target, source)`, or one for each decoder layer with MMA):
-            Expected writing probability in training, the hard path as one-hot rows in inference. None where offline.
-        selection_probability (same shapes): What the adaptive policies decided from.
+        alphas (tuple of `torch.Tensor` of shape `(batch, head, target, source)`):
+            One for each layer that decides (all with MMA, else the first): the expected writing probability along the
+            expected path, one-hot rows along the hard path.
+        selection_probabilities (tuple, same shapes): What a learned policy decided from; empty for fixed policies.
     """
 
-    alpha: Tensor | tuple[Tensor, ...] | None = None
-    selection_probability: Tensor | tuple[Tensor, ...] | None = None
+    alphas: tuple[Tensor, ...] | None = None
+    selection_probabilities: tuple[Tensor, ...] | None = None
 
 
 @dataclass
 class DualPathOutput(ModelOutput):
     """Outputs of both directions, and which tokens of the two sides are real (the losses need to know).
 
-    The backward direction reads the labels and predicts the input.
+    The backward direction reads the labels and predicts the input. `loss` is the mean cross-entropy a token over both;
+    the losses of the paths are in `dual_path_loss`.
     """
 
-    forward_output: SinglePathOutput | None = None
-    backward_output: SinglePathOutput | None = None
+    loss: Tensor | None = None
+    forward_output: SiMTOutput | None = None
+    backward_output: SiMTOutput | None = None
     source_mask: Tensor | None = None
     target_mask: Tensor | None = None
 
 
-class SinglePathPreTrainedModel(PreTrainedModel):
-    config: SinglePathConfig
+class SiMTPreTrainedModel(PreTrainedModel):
+    config: SiMTConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["SinglePathEncoderLayer", "SinglePathDecoderLayer"]
+    _no_split_modules = ["SiMTEncoderLayer", "SiMTDecoderLayer"]
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_flex_attn = True
@@ -99,19 +101,19 @@ class SinglePathPreTrainedModel(PreTrainedModel):
             init.normal_(module.weight, std=module.embedding_dim**-0.5)
         elif isinstance(module, SinusoidalPositions):
             init.copy_(module.weight, module.create_weight())
-        elif isinstance(module, MonotonicPolicy) and module.energy_bias is not None:
+        elif isinstance(module, LearnedPolicy) and module.energy_bias is not None:
             init.constant_(module.energy_bias, module.initial_bias)
-        elif isinstance(module, SinglePathForConditionalGeneration) and module.final_logits_bias is not None:
+        elif isinstance(module, SiMTForConditionalGeneration) and module.final_logits_bias is not None:
             init.zeros_(module.final_logits_bias)
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
 
 
-class SinglePathStack(SinglePathPreTrainedModel):
+class SiMTStack(SiMTPreTrainedModel):
     """What encoder and decoder share: embedded tokens, and layers to pass them through."""
 
-    def __init__(self, config: SinglePathConfig, vocab_size: int):
+    def __init__(self, config: SiMTConfig, vocab_size: int):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(vocab_size, config.d_model, config.pad_token_id)
         self.embed_positions = SinusoidalPositions(config)
@@ -123,17 +125,16 @@ class SinglePathStack(SinglePathPreTrainedModel):
         return self.embed_tokens(input_ids) * self.embed_scale + self.embed_positions(start, input_ids.shape[1])
 
 
-class SinglePathEncoder(SinglePathStack):
+class SiMTEncoder(SiMTStack):
     """Causal for all policies but offline, so that a state never changes once computed. Padding is on the right."""
 
-    _can_record_outputs = {"hidden_states": SinglePathEncoderLayer, "attentions": SinglePathSelfAttention}
+    _can_record_outputs = {"hidden_states": SiMTEncoderLayer, "attentions": SiMTSelfAttention}
 
-    def __init__(self, config: SinglePathConfig):
+    def __init__(self, config: SiMTConfig):
         super().__init__(config, config.vocab_size)
         heads, ffn_dim = config.encoder_attention_heads, config.encoder_ffn_dim
         self.layers = nn.ModuleList(
-            SinglePathEncoderLayer(config, heads, ffn_dim, config.causal_encoder, i)
-            for i in range(config.encoder_layers)
+            SiMTEncoderLayer(config, heads, ffn_dim, config.causal_encoder, i) for i in range(config.encoder_layers)
         )
         self.post_init()
 
@@ -159,18 +160,18 @@ class SinglePathEncoder(SinglePathStack):
         return BaseModelOutput(last_hidden_state=hidden_states)
 
 
-class SinglePathDecoder(SinglePathStack):
+class SiMTDecoder(SiMTStack):
     """A causal decoder that attends to the source along the path of its policy."""
 
     _can_record_outputs = {
-        "hidden_states": SinglePathDecoderLayer,
-        "attentions": OutputRecorder(SinglePathSelfAttention, index=1),
+        "hidden_states": SiMTDecoderLayer,
+        "attentions": OutputRecorder(SiMTSelfAttention, index=1),
         "cross_attentions": OutputRecorder(PathAttention, index=1),
     }
 
-    def __init__(self, config: SinglePathConfig):
+    def __init__(self, config: SiMTConfig):
         super().__init__(config, config.decoder_vocab_size)
-        self.layers = nn.ModuleList(SinglePathDecoderLayer(config, i) for i in range(config.decoder_layers))
+        self.layers = nn.ModuleList(SiMTDecoderLayer(config, i) for i in range(config.decoder_layers))
         self.post_init()
 
     @capture_outputs
@@ -180,12 +181,16 @@ class SinglePathDecoder(SinglePathStack):
         encoder_hidden_states: Tensor,
         encoder_attention_mask: Tensor | None = None,
         past_key_values: EncoderDecoderCache | None = None,
-        wait_k: int | Tensor | None = None,
+        path: str | None = None,
+        dials: Dials | None = None,
         **kwargs,
-    ) -> SinglePathDecoderOutput:
+    ) -> SiMTDecoderOutput:
+        kind = path or ("expected" if self.training else "hard")
+        if kind not in PATHS:
+            raise ValueError(f"`path` is {' or '.join(PATHS)}, not {path!r}.")
         past, self_cache = 0, None
         if past_key_values is not None:
-            if self.config.policy != "offline":
+            if not self.config.policy_class.reads_everything:
                 raise ValueError(
                     "Only the offline policy decodes with `past_key_values`; "
                     f"call `generate` to decode with {self.config.policy}."
@@ -196,55 +201,36 @@ class SinglePathDecoder(SinglePathStack):
         hidden_states = dropout(hidden_states, self.config.dropout, self.training)
         attention_mask = create_causal_mask(self.config, hidden_states, None, self_cache)
 
-        path = self.fixed_path(input_ids.shape[1], encoder_hidden_states, encoder_attention_mask, wait_k)
+        source_length = encoder_hidden_states.shape[1]
+        path = ReadWritePath(None if encoder_attention_mask is None else encoder_attention_mask.bool())
         paths = []
         for layer in self.layers:
             hidden_states, path = layer(
-                hidden_states, encoder_hidden_states, path, attention_mask, past_key_values, **kwargs
+                hidden_states,
+                encoder_hidden_states,
+                path,
+                attention_mask,
+                past_key_values,
+                kind=kind,
+                dials=dials,
+                **kwargs,
             )
-            paths.append(path)
-        paths = paths if self.config.policy == "mma" else paths[:1]
-        return SinglePathDecoderOutput(
+            if layer.policy is not None:
+                paths.append(path)
+        heads = self.config.decoder_attention_heads
+        decided = [path.selection_probability for path in paths if path.selection_probability is not None]
+        return SiMTDecoderOutput(
             last_hidden_state=hidden_states,
             past_key_values=past_key_values,
-            alpha=_per_layer(self.alpha_of(path, encoder_hidden_states.shape[1]) for path in paths),
-            selection_probability=_per_layer(path.selection_probability for path in paths),
+            alphas=tuple(path.writing_probability(source_length).expand(-1, heads, -1, -1) for path in paths),
+            selection_probabilities=tuple(decided),
         )
 
-    def fixed_path(
-        self,
-        target_length: int,
-        encoder_hidden_states: Tensor,
-        source_mask: Tensor | None,
-        wait_k: int | Tensor | None,
-    ) -> Path:
-        """What holds before any layer decides: the mask alone, or the whole path of wait-k."""
-        source_mask = None if source_mask is None else source_mask.bool()
-        if self.config.policy != "wait_k":
-            return Path(source_mask)
-        if source_mask is None:
-            source_mask = torch.ones(
-                encoder_hidden_states.shape[:2], dtype=torch.bool, device=encoder_hidden_states.device
-            )
-        return wait_k_path(self.config.wait_k if wait_k is None else wait_k, target_length, source_mask)
 
-    def alpha_of(self, path: Path, source_length: int) -> Tensor | None:
-        if path.alpha is not None or path.stop is None:
-            return path.alpha
-        heads = self.config.decoder_attention_heads
-        return path.one_hot(source_length).expand(-1, heads, -1, -1).to(self.dtype)
-
-
-def _per_layer(values) -> Tensor | tuple[Tensor, ...] | None:
-    """One value where the layers share it, a tuple where each layer has its own."""
-    values = tuple(values)
-    return values[0] if len(values) == 1 else values
-
-
-class SinglePathModel(SinglePathPreTrainedModel):
+class SiMTModel(SiMTPreTrainedModel):
     """Encoder and decoder with their embeddings."""
 
-    def __init__(self, config: SinglePathConfig):
+    def __init__(self, config: SiMTConfig):
         super().__init__(config)
         if config.share_encoder_decoder_embeddings:
             self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
@@ -252,8 +238,8 @@ class SinglePathModel(SinglePathPreTrainedModel):
                 "encoder.embed_tokens.weight": "shared.weight",
                 "decoder.embed_tokens.weight": "shared.weight",
             }
-        self.encoder = SinglePathEncoder(config)
-        self.decoder = SinglePathDecoder(config)
+        self.encoder = SiMTEncoder(config)
+        self.decoder = SiMTDecoder(config)
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -274,25 +260,27 @@ class SinglePathModel(SinglePathPreTrainedModel):
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
-        wait_k: int | Tensor | None = None,
+        path: str | None = None,
+        dials: Dials | None = None,
         decoder_attention_mask: Tensor | None = None,  # right padding needs none: a causal decoder never looks ahead
         **kwargs,
-    ) -> SinglePathModelOutput:
+    ) -> SiMTModelOutput:
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
         elif not isinstance(encoder_outputs, BaseModelOutput):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
-        if use_cache and past_key_values is None and self.config.policy == "offline":
+        if use_cache and past_key_values is None and self.config.policy_class.reads_everything:
             past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
         decoder_outputs = self.decoder(
             decoder_input_ids,
             encoder_outputs.last_hidden_state,
             attention_mask,
             past_key_values=past_key_values,
-            wait_k=wait_k,
+            path=path,
+            dials=dials,
             **kwargs,
         )
-        return SinglePathModelOutput(
+        return SiMTModelOutput(
             last_hidden_state=decoder_outputs.last_hidden_state,
             past_key_values=decoder_outputs.past_key_values,
             decoder_hidden_states=decoder_outputs.hidden_states,
@@ -301,12 +289,12 @@ class SinglePathModel(SinglePathPreTrainedModel):
             encoder_last_hidden_state=encoder_outputs.last_hidden_state,
             encoder_hidden_states=encoder_outputs.hidden_states,
             encoder_attentions=encoder_outputs.attentions,
-            alpha=decoder_outputs.alpha,
-            selection_probability=decoder_outputs.selection_probability,
+            alphas=decoder_outputs.alphas,
+            selection_probabilities=decoder_outputs.selection_probabilities,
         )
 
 
-def default_generation_config(config: SinglePathConfig) -> GenerationConfig:
+def default_generation_config(config: SiMTConfig) -> GenerationConfig:
     """As long as the model can go; not marked as derived from the configuration, so that what users set is kept."""
     return GenerationConfig(
         max_length=config.max_position_embeddings,
@@ -330,7 +318,7 @@ class CheckedLoadingMixin:
         path, wants_info = pretrained_model_name_or_path, kwargs.pop("output_loading_info", False)
         if "config" not in kwargs:
             found = cls.config_class.get_config_dict(path, **_hub_arguments(kwargs))[0].get("model_type")
-            if found == "dual_path" and cls.config_class.model_type == "single_path":
+            if found == DualPathConfig.model_type and cls.config_class is SiMTConfig:
                 raise ValueError(
                     f"{path} holds two directions: choose one with `direction=`, "
                     "or load it with AutoModelForSeq2SeqLM."
@@ -351,15 +339,30 @@ class CheckedLoadingMixin:
         return (model, info) if wants_info else model
 
 
-class SinglePathForConditionalGeneration(CheckedLoadingMixin, SinglePathPreTrainedModel, SimultaneousGenerationMixin):
-    """One translation direction. `train()` follows the expected path, `eval()` the hard path."""
+def check_right_padding(mask: Tensor):
+    """Refuses a mask with padding on the left or a hole: paths count tokens from the first."""
+    if torch.compiler.is_compiling():
+        return
+    wrong = (mask[:, :-1] < mask[:, 1:]).any() | (mask[:, :1] == 0).any()
+    if mask.is_cpu and bool(wrong):
+        raise ValueError("Sources need at least one token, and padding on the right only: set `padding_side='right'`.")
+    if not mask.is_cpu:
+        torch._assert_async(~wrong, "Sources need at least one token, and padding on the right only.")
+
+
+class SiMTForConditionalGeneration(CheckedLoadingMixin, SiMTPreTrainedModel, SimultaneousGenerationMixin):
+    """One translation direction.
+
+    `forward(..., path="expected")` follows the average over all paths that the policy may take, `path="hard"` the one
+    that decoding takes. Unless told, it is the expected path after `train()` and the hard path after `eval()`.
+    """
 
     _keys_to_ignore_on_load_unexpected = [r"^(forward|backward)_model\."]  # the other direction of a dual checkpoint
     _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
 
-    def __init__(self, config: SinglePathConfig):
+    def __init__(self, config: SiMTConfig):
         super().__init__(config)
-        self.model = SinglePathModel(config)
+        self.model = SiMTModel(config)
         if config.share_encoder_decoder_embeddings:
             self._tied_weights_keys = {"lm_head.weight": "model.shared.weight"}
         bias = torch.zeros(1, config.decoder_vocab_size) if config.final_logits_bias else None
@@ -373,12 +376,15 @@ class SinglePathForConditionalGeneration(CheckedLoadingMixin, SinglePathPreTrain
         """As in transformers; with `direction`, one direction (`"de-en"`) of a dual checkpoint is loaded alone."""
         if direction is not None:
             dual_config = DualPathConfig.from_pretrained(pretrained_model_name_or_path, **_hub_arguments(kwargs))
-            name = dual_config.direction_name(direction)
-            kwargs["config"] = dual_config.forward_config if name == "forward" else dual_config.backward_config
-            kwargs["key_mapping"] = {rf"^{name}_model\.": ""}
+            forward = dual_config.is_forward(direction)
+            kwargs["config"] = dual_config.forward_config if forward else dual_config.backward_config
+            kwargs["key_mapping"] = {r"^forward_model\." if forward else r"^backward_model\.": ""}
             if dual_config.share_embeddings:
                 kwargs["key_mapping"][r"^forward_model\.model\.shared"] = "model.shared"
-        return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        if direction is not None:  # from here on it is a model of its own, and saves its own names
+            (loaded[0] if isinstance(loaded, tuple) else loaded)._weight_conversions = None
+        return loaded
 
     def lm_logits(self, hidden_states: Tensor) -> Tensor:
         logits = self.lm_head(hidden_states)
@@ -391,8 +397,10 @@ class SinglePathForConditionalGeneration(CheckedLoadingMixin, SinglePathPreTrain
         attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         labels: Tensor | None = None,
+        path: str | None = None,
+        dials: Dials | None = None,
         **kwargs,
-    ) -> SinglePathOutput:
+    ) -> SiMTOutput:
         r"""
         Args:
             input_ids (`torch.LongTensor` of shape `(batch, source)`): Source tokens with their end-of-sentence token.
@@ -402,20 +410,23 @@ class SinglePathForConditionalGeneration(CheckedLoadingMixin, SinglePathPreTrain
                 By default `labels`, shifted.
             labels (`torch.LongTensor` of shape `(batch, target)`, *optional*):
                 Target tokens, -100 or padding where there are none. With them the output has `loss`, the mean
-                cross-entropy; the losses of the path are in [`single_path_loss`] and [`dual_path_loss`].
-            kwargs: `encoder_outputs`, `past_key_values`, `use_cache`, `wait_k` (another k than the configuration's, or
-                one for each sentence), `output_attentions`, `output_hidden_states`.
+                cross-entropy; the losses of the path are in [`direction_loss`] and [`dual_path_loss`].
+            path (`str`, *optional*): `"expected"` or `"hard"`; by default expected in training, hard in inference.
+            dials ([`Dials`], *optional*): Latency dials of the hard path.
+            kwargs: `encoder_outputs`, `past_key_values`, `use_cache`, `output_attentions`, `output_hidden_states`.
         """
+        if attention_mask is not None:
+            check_right_padding(attention_mask)
         if labels is not None and decoder_input_ids is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        outputs = self.model(input_ids, attention_mask, decoder_input_ids, **kwargs)
+        outputs = self.model(input_ids, attention_mask, decoder_input_ids, path=path, dials=dials, **kwargs)
         logits = self.lm_logits(outputs.last_hidden_state)
         loss = None
         if labels is not None:
             gold = labels.masked_fill(labels == self.config.pad_token_id, -100)
             loss = nn.functional.cross_entropy(logits.flatten(0, 1), gold.flatten())
         rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
-        return SinglePathOutput(loss=loss, logits=logits, **rest)
+        return SiMTOutput(loss=loss, logits=logits, **rest)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         return shift_tokens_right(labels, self.config.pad_token_id, self.config.decoder_start_token_id)
@@ -438,7 +449,7 @@ class DualPathForConditionalGeneration(CheckedLoadingMixin, PreTrainedModel, Sim
 
     config: DualPathConfig
     supports_gradient_checkpointing = True
-    _no_split_modules = SinglePathPreTrainedModel._no_split_modules
+    _no_split_modules = SiMTPreTrainedModel._no_split_modules
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_flex_attn = True
@@ -447,29 +458,47 @@ class DualPathForConditionalGeneration(CheckedLoadingMixin, PreTrainedModel, Sim
 
     def __init__(self, config: DualPathConfig):
         super().__init__(config)
-        self.forward_model = SinglePathForConditionalGeneration(config.forward_config)
-        self.backward_model = SinglePathForConditionalGeneration(config.backward_config)
+        self.forward_model = SiMTForConditionalGeneration(config.forward_config)
+        self.backward_model = SiMTForConditionalGeneration(config.backward_config)
         if config.share_embeddings:
             self._tied_weights_keys = {"backward_model.model.shared.weight": "forward_model.model.shared.weight"}
         self.generation_config = default_generation_config(config.forward_config)
         self.post_init()
 
+    @property
+    def generation_config(self) -> GenerationConfig | None:
+        """One for both directions."""
+        return self.__dict__.get("_shared_generation_config")
+
+    @generation_config.setter
+    def generation_config(self, value: GenerationConfig):
+        self.__dict__["_shared_generation_config"] = value
+        for model in self.children():
+            model.generation_config = value
+
     def _init_weights(self, module: nn.Module):
         self.forward_model._init_weights(module)
 
-    def direction(self, name: str) -> SinglePathForConditionalGeneration:
+    def direction(self, name: str) -> SiMTForConditionalGeneration:
         """The model of one direction, `"de-en"`, `"en-de"`, `"forward"` or `"backward"`; it shares its weights."""
-        model = self.forward_model if self.config.direction_name(name) == "forward" else self.backward_model
-        model.generation_config = self.generation_config
-        return model
+        return self.forward_model if self.config.is_forward(name) else self.backward_model
 
     def generate(self, *args, direction: str = "forward", **kwargs):
         """`generate` of one direction, see [`SimultaneousGenerationMixin.generate`]."""
         return self.direction(direction).generate(*args, **kwargs)
 
+    def open_stream(self, *args, direction: str = "forward", **kwargs):
+        """`open_stream` of one direction, see [`SimultaneousGenerationMixin.open_stream`]."""
+        return self.direction(direction).open_stream(*args, **kwargs)
+
     @can_return_tuple
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None, **kwargs
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        return_loss: bool = True,
+        **kwargs,
     ) -> DualPathOutput:
         r"""
         Runs both directions: the forward one reads `input_ids` and predicts `labels`, the backward one the reverse.
@@ -480,25 +509,38 @@ class DualPathForConditionalGeneration(CheckedLoadingMixin, PreTrainedModel, Sim
                 1 at real tokens; padding on the right.
             labels (`torch.LongTensor` of shape `(batch, target)`):
                 Target tokens, -100 or padding where there are none.
+            return_loss (`bool`, *optional*, defaults to `True`): Whether the output has `loss`.
+            kwargs: As of one direction, for both.
         """
+        if labels is None:
+            raise ValueError(
+                "Two directions need both texts: give `labels` too, or take one direction, "
+                f"`model.direction({self.config.directions[0]!r})`."
+            )
         pad = self.config.pad_token_id
         source_mask = input_ids != pad if attention_mask is None else attention_mask.bool()
         targets = labels.masked_fill(labels == -100, pad)
         target_mask = targets != pad
         sources = input_ids.masked_fill(~source_mask, pad)
+        forward = self.forward_model(
+            sources, source_mask, self.forward_model.prepare_decoder_input_ids_from_labels(targets), **kwargs
+        )
+        backward = self.backward_model(
+            targets, target_mask, self.backward_model.prepare_decoder_input_ids_from_labels(sources), **kwargs
+        )
+        loss = None
+        if return_loss:
+            sums = (
+                nn.functional.cross_entropy(
+                    output.logits.flatten(0, 1), gold.masked_fill(gold == pad, -100).flatten(), reduction="sum"
+                )
+                for output, gold in ((forward, targets), (backward, sources))
+            )
+            loss = sum(sums) / (source_mask.sum() + target_mask.sum())
         return DualPathOutput(
-            forward_output=self.forward_model(
-                sources,
-                source_mask,
-                self.forward_model.prepare_decoder_input_ids_from_labels(targets),
-                **kwargs,
-            ),
-            backward_output=self.backward_model(
-                targets,
-                target_mask,
-                self.backward_model.prepare_decoder_input_ids_from_labels(sources),
-                **kwargs,
-            ),
+            loss=loss,
+            forward_output=forward,
+            backward_output=backward,
             source_mask=source_mask,
             target_mask=target_mask,
         )
@@ -516,14 +558,17 @@ class DualPathForConditionalGeneration(CheckedLoadingMixin, PreTrainedModel, Sim
         return embeddings
 
 
-SinglePathForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
-DualPathForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
+for _model in (SiMTForConditionalGeneration, DualPathForConditionalGeneration):
+    _model.register_for_auto_class("AutoModelForSeq2SeqLM")
+    AutoModelForSeq2SeqLM.register(_model.config_class, _model, exist_ok=True)
+AutoModel.register(SiMTConfig, SiMTModel, exist_ok=True)
+AutoModel.register(DualPathConfig, DualPathForConditionalGeneration, exist_ok=True)
 
 __all__ = [
     "DualPathForConditionalGeneration",
     "DualPathOutput",
-    "SinglePathForConditionalGeneration",
-    "SinglePathModel",
-    "SinglePathOutput",
-    "SinglePathPreTrainedModel",
+    "SiMTForConditionalGeneration",
+    "SiMTModel",
+    "SiMTOutput",
+    "SiMTPreTrainedModel",
 ]

@@ -4,10 +4,11 @@ The two expectations are exact. Each is one operator with its own backward, and 
 few lines that reads like its equation; the tests hold the fast one against the naive one in float64.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
+
+
+NOWHERE = torch.iinfo(torch.long).max  # the position of a head that has not stopped yet
 
 
 def full_precision(tensor: Tensor) -> Tensor:
@@ -18,30 +19,6 @@ def full_precision(tensor: Tensor) -> Tensor:
 def last_source_position(source_mask: Tensor) -> Tensor:
     """Position of the last real source token of each sentence, from a right-padded mask `(batch, source)`."""
     return source_mask.long().sum(-1) - 1  # batch
-
-
-@dataclass
-class Path:
-    """How far each head of each target token reads: an expectation in training, a stop in inference, else everything.
-
-    Args:
-        source_mask (`torch.BoolTensor` of shape `(batch, source)`, *optional*): True at real tokens.
-        alpha (`torch.Tensor` of shape `(batch, head, target, source)`, *optional*): Expected writing probability.
-        stop (`torch.LongTensor` of shape `(batch, head or 1, target)`, *optional*): Last position read, from 0.
-        selection_probability (`torch.Tensor`, *optional*): What an adaptive policy decided from.
-    """
-
-    source_mask: Tensor | None = None
-    alpha: Tensor | None = None
-    stop: Tensor | None = None
-    selection_probability: Tensor | None = None
-
-    def allowed(self, source_length: int) -> Tensor:
-        """Mask of the source tokens up to each stop: batch, head, target, source."""
-        return torch.arange(source_length, device=self.stop.device) <= self.stop[..., None]
-
-    def one_hot(self, source_length: int) -> Tensor:
-        return torch.nn.functional.one_hot(self.stop, source_length)
 
 
 # --- expected alignment (eq. 5) --------------------------------------------------------------------------------------
@@ -222,33 +199,55 @@ def expected_attention(alpha: Tensor, energies: Tensor, source_mask: Tensor | No
 # --- hard path -------------------------------------------------------------------------------------------------------
 
 
-def hard_path(selection_probability: Tensor, source_mask: Tensor | None = None, threshold: float = 0.5) -> Tensor:
+def first_stop(selection_probability: Tensor, previous: Tensor, start: int, threshold: float) -> Tensor:
     r"""
-    Where each head stops: the first source position at or after its previous stop whose selection probability reaches
-    `threshold`, else the last real token. 0-based, of shape `(batch, head, target)`.
+    The rule of the hard path, for one target token: each head goes from its previous stop to the first source token
+    whose selection probability reaches `threshold`.
+
+    Args:
+        selection_probability (`torch.Tensor` of shape `(batch, head, source)`): Of the tokens from `start` on.
+        previous (`torch.LongTensor` of shape `(batch, head, 1)`): The heads' stops for the target token before.
+
+    Returns:
+        `torch.LongTensor` of shape `(batch, head, 1)`: positions, `NOWHERE` where no token so far reaches it.
     """
-    batch, heads, rows, columns = selection_probability.shape
-    positions = torch.arange(columns, device=selection_probability.device)
-    hits = selection_probability >= threshold
+    positions = torch.arange(start, start + selection_probability.shape[-1], device=previous.device)
+    hits = (selection_probability >= threshold) & (positions >= previous)
+    return torch.where(hits, positions, NOWHERE).amin(-1, keepdim=True)
+
+
+def lag_limits(target_position: int, min_lag: int | None, max_lag: int | None) -> tuple[int, int]:
+    """Earliest and latest source position at which a target token may be written, all counted from 0."""
+    low = target_position + min_lag - 1 if min_lag else 0
+    high = target_position + max_lag - 1 if max_lag else NOWHERE - 1
+    return low, high
+
+
+def hard_path(
+    selection_probability: Tensor,
+    source_mask: Tensor | None = None,
+    threshold: float = 0.5,
+    min_lag: int | None = None,
+    max_lag: int | None = None,
+) -> Tensor:
+    r"""
+    Where each head stops before each target token: [`first_stop`] row by row, within the lags, and at the last real
+    source token at the latest. Positions from 0, of shape `(batch, head, target)`, without a gradient.
+    """
+    p = selection_probability.detach()
+    batch, heads, rows, columns = p.shape
     if source_mask is None:
-        last = positions[-1:].view(1, 1, 1, 1).expand(batch, heads, 1, 1)
+        last = torch.full((batch, 1, 1), columns - 1, device=p.device)
     else:
-        hits = hits & source_mask[:, None, None, :]
-        last = last_source_position(source_mask).view(batch, 1, 1, 1).expand(batch, heads, 1, 1)
-    candidates = torch.where(hits, positions, last)  # a miss counts as "the last token"
-    first_hit_from = candidates.flip(-1).cummin(-1).values.flip(-1)
-    stop, stops = torch.zeros_like(last), []
-    for i in range(rows):
-        stop = torch.maximum(stop, first_hit_from[:, :, i : i + 1].gather(-1, stop))
+        p = p.masked_fill(~source_mask[:, None, None, :], -1)
+        last = last_source_position(source_mask)[:, None, None]
+    stop = torch.zeros(batch, heads, 1, dtype=torch.long, device=p.device)
+    stops = []
+    for row in range(rows):
+        stop = first_stop(p[:, :, row], stop, 0, threshold).clamp(*lag_limits(row, min_lag, max_lag))
+        stop = torch.minimum(stop, last)
         stops.append(stop)
-    return torch.cat(stops, 2).squeeze(-1)
-
-
-def wait_k_path(k: int | Tensor, target_length: int, source_mask: Tensor) -> Path:
-    """`g_i = min(k + i - 1, J)`: the same stop for all heads. `k` may differ from sentence to sentence."""
-    last = source_mask.long().sum(-1)[:, None, None] - 1  # batch, 1, 1
-    reads = torch.arange(target_length, device=source_mask.device) + torch.as_tensor(k).reshape(-1, 1, 1) - 1
-    return Path(source_mask, stop=torch.minimum(reads.to(last.device), last))
+    return torch.cat(stops, 2)
 
 
 # --- operators -------------------------------------------------------------------------------------------------------

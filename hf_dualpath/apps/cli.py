@@ -1,0 +1,490 @@
+"""The command line: `dualpath COMMAND`, each a thin shell over a module of the package."""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from .examples import DEFAULT_MODEL
+
+
+DESCRIPTION = """\
+Simultaneous machine translation: translate while the source is still arriving.
+
+  dualpath translate --model DIR "Ich habe heute keine Zeit."      stream a text through a model
+  tail -f talk.txt | dualpath translate --model DIR                live input, each word the moment it is decided
+  dualpath train scripts/recipes/toy.yaml                          train any of the five systems from a recipe
+  dualpath evaluate --model DIR --source FILE --target FILE        BLEU, latency, paths: one report
+  dualpath compare REPORT REPORT ...                               who is ahead at the same latency
+  dualpath sweep --model DIR ... --write-threshold 0.3 0.5 0.7     the quality-latency curve
+  dualpath plot-path --model DIR "Ein Satz."                       see the path
+  dualpath demo                                                    a page that translates as you type
+  dualpath replay --model DIR "Ein Satz." --output replay.html     the same as an animated file
+  dualpath convert marian|fairseq ...                              start from other projects' models
+  dualpath average RUN --last 5 --output DIR                       average the last checkpoints of a run
+  dualpath push DIR your-name/model                                publish it on the Hub
+"""
+
+
+def add_model_arguments(parser: argparse.ArgumentParser):
+    parser.add_argument(
+        "--model",
+        default=str(DEFAULT_MODEL) if DEFAULT_MODEL.is_dir() else None,
+        required=not DEFAULT_MODEL.is_dir(),
+        help="checkpoint: a folder or a Hub id (default: the one that ships, where it does)",
+    )
+    parser.add_argument("--direction", help="such as de-en; default: the checkpoint's forward direction")
+    add_loading(parser)
+
+
+def add_loading(parser: argparse.ArgumentParser):
+    loading = parser.add_argument_group("loading")
+    loading.add_argument("--device", help="such as cpu or cuda:1 (default: the accelerator that is there)")
+    loading.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="default: what the model says")
+    loading.add_argument(
+        "--trust-remote-code", action="store_true", help="let Python files of the checkpoint run; never done unasked"
+    )
+
+
+def loading_of(arguments: argparse.Namespace) -> dict:
+    return {name: getattr(arguments, name) for name in ("device", "dtype", "trust_remote_code")}
+
+
+def add_dials(parser: argparse.ArgumentParser):
+    dials = parser.add_argument_group("latency dials, none needs retraining")
+    dials.add_argument("--write-threshold", type=float, help="in (0, 1], default 0.5; lower writes earlier")
+    dials.add_argument("--min-lag", type=int, help="token i is not written before i - 1 + MIN_LAG tokens are read")
+    dials.add_argument("--max-lag", type=int, help="token i is written at the latest with i - 1 + MAX_LAG tokens read")
+    dials.add_argument("--wait-k", type=int, help="another k for a wait-k model")
+
+
+def given_dials(arguments: argparse.Namespace) -> dict:
+    from ..model.policies_dualpath import Dials
+
+    return Dials.given_in(arguments)
+
+
+def add_translate(commands):
+    parser = commands.add_parser(
+        "translate",
+        help="stream text, standard input or a file through a model",
+        description="Translate while the source arrives. Without TEXT standard input is read as it comes.",
+    )
+    add_model_arguments(parser)
+    add_dials(parser)
+    parser.add_argument("text", nargs="?", metavar="TEXT", help="what to translate; default: standard input")
+    parser.add_argument("--file", help="translate a file line by line, in fast batches")
+    parser.add_argument("--output", help="write here instead of to the terminal")
+    parser.add_argument("--wpm", type=float, help="replay the text at so many words per minute")
+    parser.add_argument("--show-path", action="store_true", help="show reads and writes side by side, with the lag")
+    parser.add_argument("--json", action="store_true", help="print one event a line as JSON")
+    parser.add_argument("--no-sentences", action="store_true", help="take the whole input as one sentence")
+    parser.add_argument("--batch-size", type=int, default=64, help="sentences at once with --file")
+
+    def run(arguments):
+        if arguments.wpm is not None and arguments.wpm <= 0:
+            raise ValueError("--wpm is a speed in words per minute, above 0.")
+        if arguments.file is not None and arguments.text is not None:
+            raise ValueError("Give TEXT or --file, not both.")
+        from .translate import translate
+
+        translate(arguments)
+
+    parser.set_defaults(run=run)
+
+
+def add_train(commands):
+    parser = commands.add_parser(
+        "train",
+        help="train a system from a recipe",
+        description="Train from a YAML recipe; any setting can be overridden with --key value. "
+        "`dualpath train --help-settings` lists them all.",
+    )
+    parser.add_argument("recipe", nargs="?", help="a YAML file, or the name of one in scripts/recipes")
+    parser.add_argument("--help-settings", action="store_true", help="list all settings")
+    parser.set_defaults(run=None)
+
+
+def add_test_set(parser: argparse.ArgumentParser):
+    parser.add_argument("--source", required=True, help="test set, source side, a sentence a line (.gz too)")
+    parser.add_argument("--target", required=True, help="test set, target side")
+    parser.add_argument("--limit", type=int, help="only the first so many sentences")
+    parser.add_argument("--batch-size", type=int, default=64, help="sentences decoded at once")
+
+
+def add_evaluate(commands):
+    parser = commands.add_parser(
+        "evaluate",
+        help="quality, latency and paths of a checkpoint",
+        description="Measure a checkpoint on a test set. A dual one is measured in both directions at once, SOURCE "
+        "and TARGET being the sides of its forward direction; with --direction they are that direction's.",
+    )
+    add_model_arguments(parser)
+    add_dials(parser)
+    add_test_set(parser)
+    parser.add_argument("--alignments", help="gold alignments, source-target, Pharaoh i-j (or i?j) a line a sentence")
+    parser.add_argument(
+        "--output", default="evaluation", help="folder for report.json, report.md and sentences.*.jsonl"
+    )
+
+    def run(arguments):
+        from rich.console import Console
+        from rich.table import Table
+
+        from ..evaluation.report import evaluate_checkpoint
+
+        report = evaluate_checkpoint(
+            arguments.model,
+            arguments.source,
+            arguments.target,
+            arguments.direction,
+            arguments.alignments,
+            arguments.batch_size,
+            sys.stderr.isatty(),
+            arguments.limit,
+            **loading_of(arguments),
+            **given_dials(arguments),
+        )
+        report.save(arguments.output)
+        table = Table(title=report.model)
+        for heading in ("", *report.directions):
+            table.add_column(heading)
+        for row in report.rows():
+            table.add_row(*row.values())
+        console = Console()
+        console.print(table)
+        console.print(f"Wrote report.json, report.md and the sentences to {arguments.output}.", highlight=False)
+
+    parser.set_defaults(run=run)
+
+
+def add_compare(commands):
+    parser = commands.add_parser(
+        "compare",
+        help="systems side by side, with significance",
+        description="Compare reports of `dualpath evaluate` (or instances.log files of SimulEval): all systems by "
+        "latency, and paired bootstrap tests between those of like latency.",
+    )
+    parser.add_argument("reports", nargs="+", help="report folders, or SimulEval's instances.log")
+    parser.add_argument(
+        "--tolerance", type=float, default=0.5, help="word-level AL may differ by so much (default 0.5)"
+    )
+    parser.add_argument("--samples", type=int, default=1000, help="bootstrap samples")
+    parser.add_argument("--output", help="also write the tables to this Markdown file")
+
+    def run(arguments):
+        from ..evaluation.comparison import compare_table, contests, load_systems
+
+        systems = [system for report in arguments.reports for system in load_systems(report)]
+        table = compare_table(systems, contests(systems, arguments.tolerance, arguments.samples))
+        print(table, end="")
+        if arguments.output:
+            Path(arguments.output).write_text(table, encoding="utf-8")
+
+    parser.set_defaults(run=run)
+
+
+def add_sweep(commands):
+    parser = commands.add_parser(
+        "sweep",
+        help="quality against latency: tables and the curve",
+        description="Measure one or many checkpoints at every value of one dial, into OUTPUT.csv, .md, .png and .svg.",
+    )
+    parser.add_argument("--model", nargs="+", required=True, help="checkpoints")
+    parser.add_argument(
+        "--label",
+        nargs="+",
+        help="their names in tables and curves (default: their folders'); the same "
+        "name for several makes one line of them",
+    )
+    parser.add_argument("--direction", help="such as de-en; default: both directions of a dual checkpoint")
+    add_loading(parser)
+    add_test_set(parser)
+    dials = parser.add_mutually_exclusive_group()
+    dials.add_argument("--write-threshold", type=float, nargs="+", help="thresholds to try")
+    dials.add_argument("--wait-k", type=int, nargs="+", help="values of k to try on wait-k models")
+    dials.add_argument("--max-lag", type=int, nargs="+", help="largest lags to try")
+    parser.add_argument("--output", default="sweep", help="where to write, without an ending")
+
+    def run(arguments):
+        from ..evaluation.comparison import COLUMNS, sweep, sweep_table
+        from ..evaluation.pictures import quality_latency_curve
+        from ..evaluation.tables import as_csv
+
+        labels = arguments.label or [Path(model).name for model in arguments.model]
+        if len(labels) != len(arguments.model):
+            raise ValueError(f"There are {len(arguments.model)} models and {len(labels)} labels.")
+        settings = [
+            {name: value}
+            for name in ("write_threshold", "wait_k", "max_lag")
+            for value in getattr(arguments, name) or ()
+        ]
+        rows = sweep(
+            arguments.model,
+            labels,
+            arguments.source,
+            arguments.target,
+            settings or [{}],
+            arguments.direction,
+            arguments.batch_size,
+            sys.stderr.isatty(),
+            arguments.limit,
+            **loading_of(arguments),
+        )
+        output = Path(arguments.output)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.with_suffix(".csv").write_text(as_csv(rows, COLUMNS), encoding="utf-8")
+        output.with_suffix(".md").write_text(sweep_table(rows), encoding="utf-8")
+        quality_latency_curve(rows, [output.with_suffix(".png"), output.with_suffix(".svg")])
+        print(sweep_table(rows), end="")
+        print(f"Wrote {output}.csv, .md, .png and .svg.")
+
+    parser.set_defaults(run=run)
+
+
+def add_plot_path(commands):
+    parser = commands.add_parser(
+        "plot-path",
+        help="draw the READ/WRITE path of a sentence",
+        description="Draw the path of a sentence, a grid a head; for a dual checkpoint with the transposed and the "
+        "backward path beside it. Without --output it is drawn in the terminal.",
+    )
+    add_model_arguments(parser)
+    add_dials(parser)
+    parser.add_argument("text", metavar="SENTENCE", help="the source sentence")
+    parser.add_argument("--translation", help="the target sentence; default: the model's own")
+    parser.add_argument("--output", nargs="+", help="files ending in .png, .svg or .txt")
+
+    def run(arguments):
+        from ..evaluation.pictures import path_pictures, plot_paths, text_paths
+
+        outputs = [Path(output) for output in arguments.output or ()]
+        wrong = [output.name for output in outputs if output.suffix not in (".png", ".svg", ".txt")]
+        if wrong:
+            raise ValueError(f"{wrong[0]} ends in none of .png, .svg and .txt.")
+        pictures = path_pictures(
+            arguments.model,
+            arguments.text,
+            arguments.translation,
+            arguments.direction,
+            **loading_of(arguments),
+            **given_dials(arguments),
+        )
+        images = [output for output in outputs if output.suffix != ".txt"]
+        if images:
+            plot_paths(pictures, images)
+        for output in outputs:
+            if output.suffix == ".txt":
+                output.write_text(text_paths(pictures), encoding="utf-8")
+        print(text_paths(pictures) if not outputs else f"Wrote {', '.join(map(str, outputs))}.")
+
+    parser.set_defaults(run=run)
+
+
+def add_average(commands):
+    parser = commands.add_parser(
+        "average",
+        help="average the weights of checkpoints",
+        description="Average checkpoints into a new one: name them, or a run and how many of its last to take.",
+    )
+    parser.add_argument("checkpoints", nargs="+", help="checkpoint folders, or one run folder with --last")
+    parser.add_argument("--last", type=int, help="take the last so many checkpoints of the run")
+    parser.add_argument("--half", action="store_true", help="store the weights in half precision: a smaller file")
+    parser.add_argument("--output", required=True, help="folder of the new checkpoint")
+
+    def run(arguments):
+        from ..inference.checkpoints import average_checkpoints, last_checkpoints
+
+        folders = arguments.checkpoints
+        if arguments.last is not None:
+            folders = last_checkpoints(folders[0], arguments.last)
+        average_checkpoints(folders, arguments.output, arguments.half)
+        print(f"Wrote the mean of {len(folders)} checkpoints to {arguments.output}.")
+
+    parser.set_defaults(run=run)
+
+
+def add_push(commands):
+    parser = commands.add_parser(
+        "push",
+        help="publish a checkpoint on the Hugging Face Hub",
+        description="Upload a complete checkpoint. Optimizer states and other checkpoints of a run stay at home.",
+    )
+    parser.add_argument("folder", help="the checkpoint")
+    parser.add_argument("repo_id", help="such as your-name/dualpath-de-en")
+    parser.add_argument("--private", action="store_true", help="make the repository private")
+    parser.add_argument("--dry-run", action="store_true", help="only list what would go")
+
+    def run(arguments):
+        from ..inference.checkpoints import push
+
+        files = push(arguments.folder, arguments.repo_id, arguments.private, arguments.dry_run)
+        print(f"{'Would upload' if arguments.dry_run else 'Uploaded'} {len(files)} files to {arguments.repo_id}:")
+        for path in files:
+            print(f"  {path.relative_to(arguments.folder)}  ({path.stat().st_size / 1e6:.2f} MB)")
+
+    parser.set_defaults(run=run)
+
+
+def add_demo(commands):
+    parser = commands.add_parser(
+        "demo",
+        help="a page that translates as you type",
+        description="Open a page that translates as you type, with the READ/WRITE grid growing live. Without --model: "
+        "the checkpoint that ships, or a toy model trained on the spot.",
+    )
+    parser.add_argument("--model", help="checkpoint: a folder")
+    parser.add_argument("--host", default="127.0.0.1", help="address to serve (default: this machine only)")
+    parser.add_argument("--port", type=int, help="port (default: the first free one from 7860 on)")
+    parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
+    parser.add_argument(
+        "--export-space", metavar="DIR", help="write a Hugging Face Space that runs the page, and stop"
+    )
+
+    def run(arguments):
+        from .demo import export_space, launch
+
+        model = arguments.model or (DEFAULT_MODEL if DEFAULT_MODEL.is_dir() else None)
+        if model is None:
+            from ..training.run import toy_model
+
+            model = toy_model()
+        if arguments.export_space:
+            export_space(model, arguments.export_space)
+            print(f"Wrote a Space to {arguments.export_space}.")
+            return
+        launch(model, arguments.host, arguments.port, not arguments.no_browser)
+
+    parser.set_defaults(run=run)
+
+
+def add_replay(commands):
+    parser = commands.add_parser(
+        "replay",
+        help="a stream as an animated file",
+        description="Write a stream as a self-contained animated page (.html), picture (.svg) or .gif.",
+    )
+    add_model_arguments(parser)
+    add_dials(parser)
+    parser.add_argument("text", metavar="TEXT", help="what to translate")
+    parser.add_argument("--output", nargs="+", required=True, help="files ending in .html, .svg or .gif")
+    parser.add_argument("--seconds", type=float, default=0.5, help="time between steps (default 0.5)")
+
+    def run(arguments):
+        from ..inference.streaming import SimultaneousTranslator
+        from .replay import record, write_replay
+
+        if not 0 < arguments.seconds <= 60:
+            raise ValueError("--seconds is a time, above 0 and at most 60.")
+        wrong = [name for name in arguments.output if not name.endswith((".html", ".svg", ".gif"))]
+        if wrong:
+            raise ValueError(f"{wrong[0]} ends in none of .html, .svg and .gif.")
+        translator = SimultaneousTranslator.from_pretrained(
+            arguments.model, arguments.direction, **loading_of(arguments), **given_dials(arguments)
+        )
+        history = record(translator, arguments.text)
+        for output in arguments.output:
+            write_replay(history, output, arguments.text, arguments.seconds)
+        print(f"Wrote {', '.join(arguments.output)}.")
+
+    parser.set_defaults(run=run)
+
+
+def add_convert(commands):
+    parser = commands.add_parser(
+        "convert",
+        help="start from Marian translators, or from fairseq",
+        description="Turn checkpoints of other projects into one of ours.",
+    )
+    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
+    marian = kinds.add_parser(
+        "marian",
+        help="two Marian translators, one for each direction",
+        description="Start a dual-path model from two pretrained Marian translators. With --policy offline it "
+        "translates exactly as they do; with the others it is a start for `dualpath train --init_from`.",
+    )
+    marian.add_argument("forward", help="Marian checkpoint of the forward direction: a folder or a Hub id")
+    marian.add_argument("backward", help="the same of the backward direction")
+    marian.add_argument("--output", type=Path, required=True, help="folder of the new checkpoint")
+    marian.add_argument("--policy", default="shared_path", help="offline, wait_k, mma, shared_path (default), ...")
+    marian.add_argument("--source-language", default="source", help="for instance de")
+    marian.add_argument("--target-language", default="target", help="for instance en")
+    fairseq = kinds.add_parser(
+        "fairseq",
+        help="a fairseq state: Dual-Path, MMA or wait-k",
+        description="Turn fairseq's parameters into a checkpoint of ours. `pydoc hf_dualpath.apps.convert_fairseq` "
+        "says which fields the configuration needs.",
+    )
+    fairseq.add_argument("weights", type=Path, help="fairseq's parameters, .safetensors or .pt")
+    fairseq.add_argument(
+        "--config", type=Path, required=True, help="JSON with embed, ffn, enc_layers, heads, vocab ..."
+    )
+    fairseq.add_argument("--output", type=Path, required=True, help="folder of the new checkpoint")
+
+    def run(arguments):
+        if arguments.kind == "marian":
+            from .convert_marian import run as convert
+        else:
+            from .convert_fairseq import run as convert
+        convert(arguments)
+
+    parser.set_defaults(run=run)
+
+
+COMMANDS = (
+    add_translate,
+    add_train,
+    add_evaluate,
+    add_compare,
+    add_sweep,
+    add_plot_path,
+    add_demo,
+    add_replay,
+    add_convert,
+    add_average,
+    add_push,
+)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dualpath", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for add in COMMANDS:
+        add(commands)
+    return parser
+
+
+def main(arguments: list[str] | None = None):
+    parser = build_parser()
+    parsed, rest = parser.parse_known_args(arguments)
+    if rest and parsed.command != "train":
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    quiet_libraries()
+    try:
+        if parsed.command == "train":
+            from ..training.run import main as train
+
+            train(["--help"] if parsed.help_settings else ([parsed.recipe] if parsed.recipe else []) + rest)
+        else:
+            parsed.run(parsed)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of a pipe has gone: nothing to say, and nowhere to say it
+        sys.exit(141)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (ValueError, OSError, FloatingPointError, ImportError) as error:
+        if parsed.debug:
+            raise
+        sys.exit(f"dualpath: {error}")
+
+
+def quiet_libraries():
+    """Loading a model is not news."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    logging.getLogger("datasets").setLevel(logging.ERROR)

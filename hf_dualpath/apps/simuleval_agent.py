@@ -1,0 +1,61 @@
+"""SimulEval agents: measure a checkpoint with the field's own tool.
+
+    simuleval --agent-class hf_dualpath.apps.simuleval_agent.DualPathAgent --model DIR --direction de-en \\
+        --source test.de --target test.en --output result --quality-metrics BLEU --latency-metrics AL LAAL AP DAL
+
+The same agent serves in SimulEval's standalone form (`--standalone`, then `--remote-eval`).
+"""
+
+from argparse import ArgumentParser, Namespace
+
+from simuleval.agents import TextToTextAgent
+from simuleval.agents.actions import Action, ReadAction, WriteAction
+from simuleval.agents.states import AgentStates
+from simuleval.data.segments import Segment
+from simuleval.utils import entrypoint
+
+from hf_dualpath.inference.streaming import SimultaneousTranslator, Write
+from hf_dualpath.model.policies_dualpath import Dials
+
+
+@entrypoint
+class DualPathAgent(TextToTextAgent):
+    """Words in, words out: every decision is [`SimultaneousTranslator`]'s."""
+
+    def __init__(self, args: Namespace):
+        self.translator = SimultaneousTranslator.from_pretrained(
+            args.model, args.direction, is_sentence_end=None, **Dials.given_in(args)
+        )
+        super().__init__(args)
+
+    @staticmethod
+    def add_args(parser: ArgumentParser):
+        parser.add_argument("--model", required=True, help="checkpoint: a folder or a Hub id")
+        parser.add_argument("--direction", help="such as de-en; default: the checkpoint's forward direction")
+        parser.add_argument("--write-threshold", type=float, help="in (0, 1]; lower writes earlier")
+        parser.add_argument("--min-lag", type=int, help="see dualpath translate --help")
+        parser.add_argument("--max-lag", type=int, help="see dualpath translate --help")
+        parser.add_argument("--wait-k", type=int, help="another k for a wait-k model")
+
+    def reset(self):
+        super().reset()
+        self.translator.reset()
+        self.pushed = 0
+
+    def pop(self, states: AgentStates | None = None) -> Segment:
+        segment = super().pop(states)
+        segment.tgt_lang = None  # SimulEval 1.1.4 leaves a type here, which its own server cannot send
+        return segment
+
+    def policy(self, states: AgentStates | None = None) -> Action:
+        states = self.states if states is None else states
+        events = []
+        for word in states.source[self.pushed :]:
+            events += self.translator.push(word + " ")
+        self.pushed = len(states.source)
+        if states.source_finished:
+            events += self.translator.finish()
+        words = " ".join(event.word for event in events if isinstance(event, Write))
+        if states.source_finished:
+            return WriteAction(words, finished=True)
+        return WriteAction(words, finished=False) if words else ReadAction()

@@ -1,0 +1,1 @@
+"""From a checkpoint to translations: loading, tokenizers, sentence ends, live streams and fast batches."""

@@ -1,0 +1,156 @@
+"""A whole test set at full speed: batches of like length, each sentence with the path that a stream would take."""
+
+import time
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from tqdm.auto import tqdm
+from transformers import PreTrainedTokenizerFast
+
+from .tokenization import WordAssembler
+
+
+class PairCollator:
+    """Pads sources with the pad token and targets with -100, on the right."""
+
+    def __init__(self, pad_token_id: int):
+        self.pad_token_id = pad_token_id
+
+    def __call__(self, examples: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
+        sources, targets = ([torch.tensor(example[name]) for example in examples] for name in ("input_ids", "labels"))
+        input_ids = torch.nn.utils.rnn.pad_sequence(sources, batch_first=True, padding_value=self.pad_token_id)
+        lengths = torch.tensor([len(source) for source in sources])
+        return {
+            "input_ids": input_ids,
+            "attention_mask": (torch.arange(input_ids.shape[1]) < lengths[:, None]).long(),
+            "labels": torch.nn.utils.rnn.pad_sequence(targets, batch_first=True, padding_value=-100),
+        }
+
+
+@dataclass
+class Translation:
+    """One translated sentence.
+
+    Args:
+        source (`str`), text (`str`): The sentence and its translation.
+        source_tokens, tokens (`list[int]`): Both as tokens, with the end-of-sentence token (unless it was cut off).
+        path (`list[int]`): Source tokens read before each target token.
+        words (`list[str]`), word_path (`list[int]`): The words written, and the source words read before each.
+        source_words (`int`): Number of source words.
+    """
+
+    source: str
+    text: str
+    source_tokens: list[int]
+    tokens: list[int]
+    path: list[int]
+    words: list[str]
+    word_path: list[int]
+    source_words: int
+
+
+def translate_corpus(
+    model,
+    source_tokenizer: PreTrainedTokenizerFast,
+    target_tokenizer: PreTrainedTokenizerFast,
+    sources: Sequence[str],
+    batch_size: int = 64,
+    progress: bool = True,
+    description: str = "Translating",
+    **generate_kwargs,
+) -> tuple[list[Translation], float]:
+    """Translates all sentences with one direction's model; also returns the seconds that decoding took."""
+    encoded = encode_sources(source_tokenizer, sources)
+    limit = model.config.max_position_embeddings
+    for number, (tokens, _) in enumerate(encoded, 1):
+        if len(tokens) > limit:
+            raise ValueError(f"Sentence {number} has {len(tokens)} tokens, more than the model's limit of {limit}.")
+    order = sorted(range(len(sources)), key=lambda index: -len(encoded[index][0]))
+    collate = PairCollator(model.config.pad_token_id)
+    offline = model.config.policy_class.reads_everything
+    results: list[Translation | None] = [None] * len(sources)
+    seconds = 0.0
+    training = model.training
+    model.eval()
+    with tqdm(total=len(sources), desc=description, disable=not progress, unit=" sentences") as bar:
+        for start in range(0, len(order), batch_size):
+            indices = order[start : start + batch_size]
+            batch = collate([{"input_ids": encoded[index][0], "labels": [0]} for index in indices])
+            inputs = {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask")}
+            if offline:
+                longest = inputs["input_ids"].shape[1]
+                limits = {
+                    "max_length": min(2 * longest + 11, limit),
+                    "suppress_tokens": [model.config.pad_token_id],
+                }
+            else:
+                limits = {}
+            began = time.perf_counter()
+            output = model.generate(**inputs, return_dict_in_generate=True, **limits, **generate_kwargs)
+            seconds += time.perf_counter() - began
+            sequences = output.sequences[:, 1:].tolist()
+            paths = None if offline else output.path.tolist()
+            for row, index in enumerate(indices):
+                source_tokens, word_lengths = encoded[index]
+                tokens = until_end(sequences[row], model.config)
+                path = [len(source_tokens)] * len(tokens) if offline else paths[row][: len(tokens)]
+                results[index] = assemble(sources[index], source_tokens, word_lengths, tokens, path, target_tokenizer)
+            bar.update(len(indices))
+    model.train(training)
+    return results, seconds
+
+
+def encode_sources(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
+    """Tokens of each sentence, word by word as a stream reads it, with its end; and how many tokens each word has."""
+    words = sorted({word for text in texts for word in text.split()})
+    tokens = dict(zip(words, tokenizer(words, add_special_tokens=False)["input_ids"])) if words else {}
+    encoded = []
+    for text in texts:
+        pieces = [tokens[word] for word in text.split()]
+        encoded.append(
+            ([token for piece in pieces for token in piece] + [tokenizer.eos_token_id], list(map(len, pieces)))
+        )
+    return encoded
+
+
+def encode_source(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
+    """Tokens of one sentence with its end."""
+    return encode_sources(tokenizer, [text])[0][0]
+
+
+def until_end(tokens: list[int], config) -> list[int]:
+    """Tokens up to the end-of-sentence token, without the padding behind it."""
+    for index, token in enumerate(tokens):
+        if token in config.end_tokens:
+            return tokens[: index + 1]
+        if token == config.pad_token_id:
+            return tokens[:index]
+    return tokens
+
+
+def assemble(
+    source: str,
+    source_tokens: list[int],
+    word_lengths: list[int],
+    tokens: list[int],
+    path: list[int],
+    target_tokenizer: PreTrainedTokenizerFast,
+) -> Translation:
+    """Words and their path from tokens and theirs."""
+    assembler = WordAssembler(target_tokenizer)
+    words, word_path = [], []
+    for token, read in zip([*tokens, None], [*words_read(path, word_lengths), *words_read(path[-1:], word_lengths)]):
+        word = assembler.finish() if token is None else assembler.push(token)
+        if word is not None:
+            words.append(word)
+            word_path.append(read)
+    return Translation(source, " ".join(words), source_tokens, tokens, path, words, word_path, len(word_lengths))
+
+
+def words_read(tokens_read: Sequence[int], word_lengths: Sequence[int]) -> list[int]:
+    """Source words begun after so many source tokens, where word n has `word_lengths[n]` tokens."""
+    first_tokens = list(accumulate(word_lengths, initial=0))[:-1]
+    return [bisect_left(first_tokens, tokens) for tokens in tokens_read]

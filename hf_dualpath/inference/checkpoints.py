@@ -1,0 +1,194 @@
+"""Whole checkpoints: loading one direction, averaging the last ones of a run, and publishing one on the Hub."""
+
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from huggingface_hub import HfApi, get_token, snapshot_download
+from huggingface_hub.errors import HfHubHTTPError
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerFast
+
+from ..model.configuration_dualpath import DualPathConfig, SiMTConfig
+from ..model.modeling_dualpath import DualPathForConditionalGeneration, SiMTForConditionalGeneration
+from .tokenization import load_tokenizers
+
+
+WEIGHTS = "model.safetensors"
+# What a published folder holds; optimizer states and other checkpoints of a run stay at home.
+PUBLISHED = (
+    "*.safetensors",
+    "*.json",
+    "*.py",
+    "*.md",
+    "*.png",
+    "*.svg",
+    "*.gif",
+    "*.csv",
+    "*/tokenizer*.json",
+    "*/special_*.json",
+)
+
+
+def checkpoint_folder(path: str | Path) -> Path:
+    """The folder of a checkpoint: itself, or the local copy of an id of the Hub (downloaded if it is not there)."""
+    if Path(path).is_dir():
+        return Path(path)
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(path)):
+        raise FileNotFoundError(f"There is no checkpoint in {path}: give its folder, or a Hub id such as owner/name.")
+    try:
+        return Path(snapshot_download(str(path), allow_patterns=list(PUBLISHED)))
+    except (OSError, HfHubHTTPError) as error:
+        reason = str(error).splitlines()[0]
+        raise FileNotFoundError(f"There is no folder {path}, and the Hub gave no such checkpoint: {reason}") from error
+
+
+def load_config(path: str | Path, trust_remote_code: bool = False) -> PreTrainedConfig:
+    """The configuration of a checkpoint: a folder, or an id of the Hub."""
+    folder = checkpoint_folder(path)
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(f"There is no config.json in {path}: it is not a checkpoint.")
+    return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+
+
+def default_device() -> torch.device:
+    """The accelerator that is there, else the processor."""
+    return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+
+
+Direction = tuple[SiMTForConditionalGeneration, PreTrainedTokenizerFast, PreTrainedTokenizerFast]
+
+
+def load_directions(
+    path: str | Path,
+    direction: str | None = None,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    trust_remote_code: bool = False,
+) -> dict[str, Direction]:
+    r"""
+    The model of each direction of a checkpoint with its source and target tokenizer, the forward direction first.
+
+    Args:
+        path (`str`): Folder or Hub id.
+        direction (`str`, *optional*): Only this one, such as `"de-en"`.
+        device (`str`, *optional*): Such as `"cuda"`; by default the accelerator that is there.
+        dtype (`str`, *optional*): Such as `"bfloat16"`; by default what the checkpoint says.
+        trust_remote_code (`bool`, *optional*, defaults to `False`): Whether Python files of the checkpoint may run.
+    """
+    folder = checkpoint_folder(path)
+    config = load_config(folder, trust_remote_code)
+    source, target = load_tokenizers(folder, trust_remote_code=trust_remote_code)
+    options = {} if dtype is None else {"dtype": dtype}
+    device = device or default_device()
+    if not isinstance(config, (DualPathConfig, SiMTConfig)):
+        raise ValueError(f"{path} is a checkpoint of type {config.model_type!r}, which cannot be streamed.")
+    if isinstance(config, SiMTConfig):
+        if direction not in (None, "forward", config.direction):
+            raise ValueError(f"{path} translates {config.direction} only, not {direction}.")
+        model = SiMTForConditionalGeneration.from_pretrained(folder, **options).to(device)
+        return {config.direction: (model, source, target)}
+    forward, backward = config.directions
+    if direction is None:
+        model = DualPathForConditionalGeneration.from_pretrained(folder, **options).to(device)
+        return {forward: (model.forward_model, source, target), backward: (model.backward_model, target, source)}
+    model = SiMTForConditionalGeneration.from_pretrained(folder, direction=direction, **options).to(device)
+    if config.is_forward(direction):
+        return {forward: (model, source, target)}
+    return {backward: (model, target, source)}
+
+
+def load_direction(path: str | Path, direction: str | None = None, **options) -> Direction:
+    """One direction, by default the forward one, see [`load_directions`]."""
+    return next(iter(load_directions(path, direction or "forward", **options).values()))
+
+
+def last_checkpoints(run: str | Path, count: int) -> list[Path]:
+    """The last `count` checkpoints of a training run, oldest first."""
+    folders = [path for path in Path(run).glob("checkpoint-*") if (path / WEIGHTS).is_file()]
+    folders.sort(key=lambda path: int(path.name.split("-")[-1]))
+    if len(folders) < count:
+        raise ValueError(
+            f"{run} holds fewer than {count} checkpoints: {len(folders)}. Save more often (`save_steps`) or keep more "
+            "(`save_total_limit`)."
+        )
+    return folders[-count:]
+
+
+def average_checkpoints(folders: Sequence[str | Path], output: str | Path, half: bool = False) -> Path:
+    """Writes a checkpoint whose weights are the mean of others'; everything else is taken from the last of them.
+
+    With `half` the file stores float16. Its config still says float32, so that the weights are widened on loading.
+    """
+    folders, output = [Path(folder) for folder in folders], Path(output)
+    if not folders:
+        raise ValueError("There is nothing to average: name checkpoints, or a run with --last.")
+    for folder in folders:
+        if not (folder / WEIGHTS).is_file():
+            raise ValueError(f"There is no {WEIGHTS} in {folder}.")
+    total: dict[str, torch.Tensor] = {}
+    last: dict[str, torch.Tensor] = {}
+    for folder in folders:
+        last = load_file(folder / WEIGHTS)
+        if total and last.keys() != total.keys():
+            raise ValueError(
+                f"{folder} has other weights than {folders[0]}: only checkpoints of one model can be averaged."
+            )
+        for name, tensor in last.items():
+            total[name] = total.get(name, 0) + tensor.double()
+    mean = {
+        name: (tensor / len(folders)).to(
+            torch.float16 if half and last[name].is_floating_point() else last[name].dtype
+        )
+        for name, tensor in total.items()
+    }
+    output.mkdir(parents=True, exist_ok=True)
+    for path in published_files(folders[-1]):
+        if path.suffix != ".safetensors":
+            copy = output / path.relative_to(folders[-1])
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, copy)
+    save_file(mean, output / WEIGHTS, metadata={"format": "pt"})
+    return output
+
+
+def published_files(folder: str | Path) -> list[Path]:
+    """The files of a checkpoint that belong on the Hub: nothing hidden, and nothing that a link brings from outside."""
+    folder = Path(folder)
+    home = folder.resolve()
+    if home.parent.name == "snapshots":  # of a Hub cache, where files are links into the same repository's blobs
+        home = home.parents[1]
+
+    def belongs(path: Path) -> bool:
+        parts = path.relative_to(folder).parts
+        hidden = any(part.startswith(".") for part in parts)
+        of_the_run = parts[0].startswith("checkpoint-") or path.name == "trainer_state.json"
+        return path.is_file() and path.resolve().is_relative_to(home) and not hidden and not of_the_run
+
+    return sorted({path for pattern in PUBLISHED for path in folder.glob(pattern) if belongs(path)})
+
+
+def push(folder: str | Path, repo_id: str, private: bool = False, dry_run: bool = False) -> list[Path]:
+    """Uploads a checkpoint to the Hub; with `dry_run` only says what would go."""
+    folder = Path(folder)
+    for name in ("config.json", "README.md"):
+        if not (folder / name).is_file():
+            raise ValueError(f"There is no {name} in {folder}: it is not a complete checkpoint.")
+    files = published_files(folder)
+    if not any(path.suffix == ".safetensors" for path in files):
+        raise ValueError(f"There are no weights in {folder}.")
+    if dry_run:
+        return files
+    if get_token() is None:
+        raise ValueError("There is no Hub token: run `hf auth login`, or set HF_TOKEN.")
+    api = HfApi()
+    api.create_repo(repo_id, private=private, exist_ok=True)
+    api.upload_folder(
+        repo_id=repo_id,
+        folder_path=folder,
+        allow_patterns=[str(path.relative_to(folder)) for path in files],
+        commit_message="Upload with hf_dualpath",
+    )
+    return files

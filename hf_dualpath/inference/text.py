@@ -1,0 +1,28 @@
+"""Text files."""
+
+import gzip
+import zlib
+from pathlib import Path
+
+from ..errors import DataError
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """Lines of a UTF-8 text file, plain or gzip."""
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(f"There is no file {path}.")
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is not a whole gzip file.") from error
+    lines = raw.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    if lines[-1] == b"":
+        lines.pop()
+    decoded = []
+    for number, line in enumerate(lines, 1):
+        try:
+            decoded.append(line.decode("utf-8").strip())
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}, line {number}, is not UTF-8: convert the file.") from error
+    return decoded

@@ -1,0 +1,101 @@
+"""Make the folder of a checkpoint that ships: half precision, measured, with tables, pictures and a card.
+
+    python scripts/release.py runs/tatoeba-small --data DATA --output model_cards/dualpath-tatoeba-de-en
+
+DATA holds the folders tatoeba_deen, multi30k_deen and newstest_deen. What was measured of these very weights is not
+measured again.
+"""
+
+import argparse
+import hashlib
+import json
+from pathlib import Path
+from string import Template
+
+from hf_dualpath.apps.examples import SHIPPED_EXAMPLES
+from hf_dualpath.apps.replay import record, write_replay
+from hf_dualpath.evaluation.comparison import as_csv, as_markdown, sweep
+from hf_dualpath.evaluation.pictures import path_pictures, plot_paths, quality_latency_curve
+from hf_dualpath.evaluation.report import evaluate_checkpoint
+from hf_dualpath.inference.checkpoints import WEIGHTS, average_checkpoints
+from hf_dualpath.inference.streaming import SimultaneousTranslator
+
+
+TEST_SETS = {
+    "Tatoeba, test split": "tatoeba_deen/test",
+    "Multi30k, test_2016_flickr (out of domain)": "multi30k_deen/test_2016_flickr",
+    "newstest2015 (out of domain)": "newstest_deen/newstest2015",
+}
+THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
+
+def measure(model: Path, data: Path, cache: Path) -> str:
+    """Quality and latency on every test set, as a table."""
+    lines = [
+        "| test set | direction | BLEU | chrF | AL (words) | LAAL (words) | AL (tokens) |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    summaries = {}
+    for name, stem in TEST_SETS.items():
+        folder = cache / Path(stem).name
+        if not (folder / "report.json").is_file():
+            files = [str(data / f"{stem}.{language}.gz") for language in ("de", "en")]
+            evaluate_checkpoint(str(model), *files).save(folder)
+        summary = json.loads((folder / "report.json").read_text())
+        summaries[stem] = {key: summary[key] for key in ("directions", "iou")}
+        for direction, report in summary["directions"].items():
+            quality, word, token = report["quality"], report["latency"]["word"], report["latency"]["token"]
+            lines.append(
+                f"| {name} | {direction} | {quality['bleu']:.1f} ± {quality['bleu_interval']:.1f} "
+                f"| {quality['chrf']:.1f} | {word['AL']:.2f} | {word['LAAL']:.2f} | {token['AL']:.2f} |"
+            )
+    (model / "results.json").write_text(json.dumps(summaries, indent=1) + "\n")
+    signature = next(iter(summary["directions"].values()))["quality"]["bleu_signature"]
+    return "\n".join([*lines, "", f"BLEU: `{signature}`, with a 95 % bootstrap interval."])
+
+
+def turn_the_dial(model: Path, data: Path, cache: Path) -> str:
+    """Threshold against AL and BLEU on the model's own test split, as a table and a picture."""
+    file = cache / "dial.json"
+    if file.is_file():
+        rows = json.loads(file.read_text())
+    else:
+        files = [str(data / f"tatoeba_deen/test.{language}.gz") for language in ("de", "en")]
+        rows = sweep([str(model)], ["Dual Paths"], *files, [{"write_threshold": value} for value in THRESHOLDS])
+        file.write_text(json.dumps(rows))
+    (model / "dial.csv").write_text(as_csv(rows))
+    quality_latency_curve(rows, [model / "dial.png"])
+    return as_markdown(rows).rstrip()
+
+
+def draw(model: Path):
+    """The path of each head over an example, and the same sentence as it is read and written."""
+    direction = next(iter(SHIPPED_EXAMPLES))
+    text = SHIPPED_EXAMPLES[direction][-1]
+    plot_paths(path_pictures(str(model), text, direction=direction)[:1], [model / "path.png"])
+    translator = SimultaneousTranslator.from_pretrained(model, direction=direction)
+    write_replay(record(translator, text), model / "replay.gif", direction)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="folder of the finished training run")
+    parser.add_argument("--data", type=Path, required=True, help="folder with the corpora")
+    parser.add_argument("--output", type=Path, required=True, help="folder of the checkpoint that ships")
+    arguments = parser.parse_args()
+    settings = (arguments.run / "README.md").read_text(encoding="utf-8").split("## Settings")[1].strip()
+    average_checkpoints([arguments.run], arguments.output, half=True)
+    weights = hashlib.sha256((arguments.output / WEIGHTS).read_bytes()).hexdigest()
+    cache = arguments.run / "release" / weights[:12]
+    cache.mkdir(parents=True, exist_ok=True)
+    card = Template(Path(__file__).with_name("release_card.md").read_text(encoding="utf-8"))
+    results = measure(arguments.output, arguments.data, cache)
+    dial = turn_the_dial(arguments.output, arguments.data, cache)
+    draw(arguments.output)
+    text = card.substitute(results=results, dial=dial, settings=settings)
+    (arguments.output / "README.md").write_text(text, encoding="utf-8")
+    print(results, dial, sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()

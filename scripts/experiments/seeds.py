@@ -1,0 +1,81 @@
+"""How far is Dual Paths ahead of the other systems at equal latency, in several trainings of one plan?
+
+    python scripts/seeds.py model_cards/multi30k-de-en/seed-42 model_cards/multi30k-de-en/seed-2 \
+        --sets test_2016_flickr test_2017_flickr --output model_cards/multi30k-de-en
+
+Reads what `comparison.py tables` wrote into each folder. Writes `seeds.csv`, a row for each training, test set,
+direction, rival and AL, and `seeds.md`, their means and ranges.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean
+
+from hf_dualpath.evaluation.comparison import LAGS, as_csv, at_latency
+
+
+RIVALS = ("Wait-k", "MMA", "Single Path")
+
+
+def leads(folder: Path, test_set: str) -> Iterator[dict]:
+    """BLEU and IoU of Dual Paths minus those of each rival, where both curves reach."""
+    rows = json.loads((folder / f"{test_set}.json").read_text())
+    curves = {
+        (row["system"], row["direction"], value): row
+        for value in ("BLEU", "IoU")
+        for row in at_latency([row for row in rows if row["system"] in (*RIVALS, "Dual Paths")], value=value)
+    }
+    for rival in RIVALS:
+        for direction in dict.fromkeys(row["direction"] for row in rows):
+            for lag in LAGS:
+                ahead = {
+                    value: difference(*(curves[name, direction, value][f"AL {lag}"] for name in ("Dual Paths", rival)))
+                    for value in ("BLEU", "IoU")
+                }
+                if ahead["BLEU"] is not None:
+                    where = {"training": folder.name, "test set": test_set, "direction": direction}
+                    yield where | {"rival": rival, "AL": lag} | ahead
+
+
+def difference(mine: float | None, other: float | None) -> float | None:
+    return None if mine is None or other is None else mine - other
+
+
+def summary(rows: list[dict], names: list[str]) -> str:
+    """A line for each rival and AL: for each training the mean lead over test sets and directions, and its range."""
+    lines = ["| Dual Paths against | AL |" + "".join(f" BLEU, {name} | IoU |" for name in names)]
+    lines.append("|---|---|" + "---|---|" * len(names))
+    for rival in RIVALS:
+        for lag in LAGS:
+            cells = []
+            for name in names:
+                key = (name, rival, lag)
+                here = [row for row in rows if (row["training"], row["rival"], row["AL"]) == key]
+                bleu = [row["BLEU"] for row in here]
+                cells += [f"{mean(bleu):+.1f} ({min(bleu):+.1f} to {max(bleu):+.1f})" if here else ""]
+                learned = here and rival != "Wait-k"  # a fixed path has nothing to agree on
+                cells += [f"{mean(row['IoU'] for row in here):+.2f}" if learned else ""]
+            if any(cells):
+                lines.append(f"| {rival} | {lag} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "folders", type=Path, nargs="+", help="What `comparison.py tables` wrote, a folder a training."
+    )
+    parser.add_argument("--sets", nargs="+", required=True, help="Test sets.")
+    parser.add_argument("--output", type=Path, required=True, help="Folder for seeds.csv and seeds.md.")
+    arguments = parser.parse_args()
+    rows = [row for folder in arguments.folders for name in arguments.sets for row in leads(folder, name)]
+    text = summary(rows, [folder.name for folder in arguments.folders])
+    (arguments.output / "seeds.csv").write_text(as_csv(rows, list(rows[0])))
+    (arguments.output / "seeds.md").write_text(text)
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()

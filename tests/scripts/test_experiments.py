@@ -1,0 +1,160 @@
+"""scripts/comparison.py and scripts/release.py, from a plan to tables, with models of a few updates."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+import yaml
+from conftest import ROOT
+
+from hf_dualpath import SimultaneousTranslator
+from hf_dualpath.model.monotonic_attention import naive_expected_alignment
+from hf_dualpath.toy import toy_splits
+
+
+TINY = {
+    "d_model": 16,
+    "ffn_dim": 16,
+    "attention_heads": 2,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "vocab_size": 300,
+    "max_steps": 2,
+    "save_steps": 2,
+    "max_validation_pairs": 4,
+    "max_train_pairs": 150,
+    "max_tokens": 300,
+    "energy_bias": 0,  # not the recipe's, with which so few updates read everything, as Offline does
+}
+
+
+def script(name: str, *arguments) -> str:
+    command = [sys.executable, str(ROOT / "scripts" / name), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def write_test_set(stem, rows: int = 12):
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    test = toy_splits(train=1)["test"].select(range(rows))
+    for name, column in (("de", "source"), ("en", "target"), ("align", "alignment")):
+        stem.with_name(f"{stem.name}.{name}").write_text("\n".join(test[column]) + "\n", encoding="utf-8")
+
+
+def test_from_a_plan_to_tables(tmp_path):
+    write_test_set(tmp_path / "data" / "t")
+    plan = {
+        "recipe": "toy",
+        "warm_starts": {
+            "full": {"system": "offline", "causal_encoder": True, "directions": "both", **TINY},
+            "lag": {"start": "full", "system": "wait_k", "multipath_k": 5, "directions": "both", **TINY},
+        },
+        "common": {"directions": "both", **TINY},
+        "runs": {
+            "offline": {"label": "Offline", "start": "full", "system": "offline"},
+            "wait-2": {"label": "Wait-k", "variant_of": "dual", "start": "lag", "system": "wait_k", "wait_k": 2},
+            "biased": {
+                "label": "biased",
+                "variant_of": "dual",
+                "start": "lag",
+                "system": "dual_paths",
+                "script": "train_biased_alpha.py",
+            },
+            "dual": {"label": "Dual Paths", "start": "lag", "system": "dual_paths"},
+        },
+        "test_sets": {"test": ["t.de", "t.en"], "gold": ["t.de", "t.en", "t.align"]},
+    }
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan, sort_keys=False))
+    where = (tmp_path / "plan.yaml", "--runs", tmp_path / "runs")
+    data = ("--data_dir", tmp_path / "data")
+    assert "dual: done" in script("comparison.py", "train", *where, *data, "--jobs", "2")
+    assert script("comparison.py", "train", *where, *data) == "", "what is there is not made again"
+    with pytest.raises(AssertionError, match="there is no .*t.align; --sets"):
+        (tmp_path / "data" / "t.align").rename(tmp_path / "t.align")
+        script("comparison.py", "evaluate", *where, *data)
+    (tmp_path / "t.align").rename(tmp_path / "data" / "t.align")
+    script("comparison.py", "evaluate", *where, *data)
+    text = script("comparison.py", "tables", *where, "--output", tmp_path / "tables")
+    assert "| Wait-k | wait-2 |" in text and "A_nec de-en" in text
+    assert (tmp_path / "tables" / "tables.md").read_text() == text
+    assert "| Dual Paths | en-de |" in text and "| Wait-k | en-de |" not in text, "the curves leave variants out"
+    with open(tmp_path / "tables" / "gold.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["run"], row["direction"]) for row in rows[::2]] == [(name, "de-en") for name in plan["runs"]]
+    assert float(rows[-1]["necessity"]) > 0 and 0 < float(rows[-1]["IoU"]) <= 1
+    report = json.loads((tmp_path / "runs/dual/reports/test/report.json").read_text())
+    table = json.loads((tmp_path / "tables/test.json").read_text())
+    latency = report["directions"]["de-en"]["latency"]
+    assert table[-2]["AL"] == latency["token"]["AL"] and table[-2]["word_AL"] == latency["word"]["AL"]
+    assert (tmp_path / "tables" / "test.png").is_file()
+    runs = (tmp_path / "runs" / name for name in ("wait-2", "dual"))
+    sides = ("--source", tmp_path / "data" / "t.de", "--target", tmp_path / "data" / "t.en")
+    found = csv.DictReader(script("path_gap.py", *runs, *sides).splitlines())
+    gaps = {(row["run"], row["direction"]): float(row["gap"]) for row in found}
+    assert gaps["wait-2", "de-en"] == gaps["wait-2", "en-de"] == 0, "a fixed path is the same in training and decoding"
+    assert gaps["dual", "de-en"] != 0 != gaps["dual", "en-de"]
+    with open(tmp_path / "tables" / "test-paired.csv") as file:
+        tests = {(row["run"], row["other"]) for row in csv.DictReader(file)}
+    assert ("biased", "dual") in tests and tests <= {("wait-2", "dual"), ("biased", "dual"), ("dual", "offline")}
+
+
+def test_leads_over_several_trainings(tmp_path):
+    points = {"Wait-k": ((1, 10.0, 0.5), (4, 40.0, 0.5)), "MMA": ((1, 12.0, 0.2), (3, 32.0, 0.4))}
+    points["Single Path"] = points["Dual Paths"] = ((1.8, 20.0, 0.3), (3.8, 40.0, 0.5))
+    for name, gain in (("seed-1", 0), ("seed-2", 1)):
+        rows = [
+            {"system": system, "direction": "de-en", "AL": lag, "BLEU": bleu, "IoU": iou, "offline": False}
+            for system, curve in points.items()
+            for lag, bleu, iou in curve
+        ]
+        for row in rows:
+            row["BLEU"] += gain * (row["system"] == "Dual Paths")
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "test.json").write_text(json.dumps(rows))
+    folders = [tmp_path / name for name in ("seed-1", "seed-2")]
+    text = script("seeds.py", *folders, "--sets", "test", "--output", tmp_path)
+    assert text == (tmp_path / "seeds.md").read_text()
+    assert "| Wait-k | 2 | +2.0 (+2.0 to +2.0) |  | +3.0 (+3.0 to +3.0) |  |" in text
+    assert "| MMA | 3 | +0.0 (+0.0 to +0.0) | +0.02 | +1.0 (+1.0 to +1.0) | +0.02 |" in text
+    assert "1.5" not in text and "| MMA | 4" not in text, "nothing is read beyond the end of a curve"
+    with open(tmp_path / "seeds.csv") as file:
+        assert {"seed-1", "seed-2"} == {row["training"] for row in csv.DictReader(file)}
+
+
+def test_the_biased_alpha_is_exact_but_for_its_epsilon(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    from train_biased_alpha import biased_alignment
+
+    p = torch.rand(2, 3, 7, 9, dtype=torch.float64, generator=torch.manual_seed(0))
+    mask = torch.arange(9) < torch.tensor([[9], [6]])
+    exact = naive_expected_alignment(p, mask)
+    torch.testing.assert_close(biased_alignment(p, mask, epsilon=1e-14), exact, atol=1e-6, rtol=0)
+    assert (biased_alignment(p, mask) - exact).abs().max() > 0.01
+
+
+def test_release(tmp_path):
+    settings = [str(word) for key, value in TINY.items() for word in (f"--{key}", value)]
+    run = tmp_path / "run"
+    script("train.py", ROOT / "scripts/recipes/toy.yaml", "--output_dir", run, "--disable_tqdm", "true", *settings)
+    for stem in ("tatoeba_deen/test", "multi30k_deen/test_2016_flickr", "newstest_deen/newstest2015"):
+        write_test_set(tmp_path / "data" / stem)
+        for language in ("de", "en"):
+            file = tmp_path / "data" / f"{stem}.{language}"
+            subprocess.run(["gzip", file], check=True)
+    script("release.py", run, "--data", tmp_path / "data", "--output", tmp_path / "card")
+    card = (tmp_path / "card" / "README.md").read_text(encoding="utf-8")
+    assert "newstest2015 (out of domain) | en-de" in card and "write_threshold 0.9" in card
+    assert {"path.png", "dial.png", "replay.gif", "dial.csv", "results.json"} <= {
+        path.name for path in (tmp_path / "card").iterdir()
+    }
+    SimultaneousTranslator.from_pretrained(tmp_path / "card", direction="en-de").translate("A dog sleeps.")
+
+
+def test_a_plan_without_such_a_run(tmp_path):
+    (tmp_path / "plan.yaml").write_text("runs: {dual: {}}")
+    with pytest.raises(AssertionError, match="no run of the plan matches wait"):
+        script("comparison.py", "train", tmp_path / "plan.yaml", "--runs", tmp_path, "--only", "wait")
