@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: quickstart test test-slow quality style clean
+.PHONY: quickstart test test-slow test-flakes docs quality style clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("hf_dualpath needs Python 3.10 or newer; set PYTHON=") if sys.version_info < (3, 10) else None'
@@ -27,6 +27,12 @@ test: $(VENV)/.installed-test ## set up and pass the tests
 
 test-slow: $(VENV)/.installed-test ## the tests that train
 	$(BIN)/python -m pytest -q -m slow
+
+test-flakes: $(VENV)/.installed-test ## the suite three times, each in another order
+	for seed in 1 2 3; do $(BIN)/python -m pytest -q -n 2 -o addopts="-m 'not slow' --strict-markers" --randomly-seed=$$seed || exit 1; done
+
+docs: $(VENV)/.installed-test ## the API reference, from the docstrings, into build/docs
+	$(BIN)/python -m pdoc --docformat google -o build/docs hf_dualpath '!hf_dualpath.evaluation.evaluate_modules'
 
 quality: $(VENV)/.installed-test ## check style
 	$(BIN)/ruff check .

@@ -56,7 +56,7 @@ def scores(output: Path) -> dict[str, float]:
 def test_the_same_figures(setting, dials, tmp_path):
     folder, model = setting
     flags = [word for name, value in dials.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    agent = ["--agent", str(ROOT / "hf_dualpath" / "simuleval_agent.py")]
+    agent = ["--agent", str(ROOT / "hf_dualpath" / "apps" / "simuleval_agent.py")]
     if dials:
         agent = ["--agent-class", "hf_dualpath.apps.simuleval_agent.DualPathAgent"]
     simuleval(folder, model, *agent, "--output", str(tmp_path / "out"), *flags)

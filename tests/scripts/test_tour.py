@@ -1,0 +1,21 @@
+"""The notebook runs from top to bottom, and its outputs are what its text says."""
+
+import nbformat
+from conftest import ROOT
+from nbclient import NotebookClient
+
+
+def test_the_tour(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOUR_STEPS", "4")
+    notebook = nbformat.read(ROOT / "scripts" / "tour.ipynb", as_version=4)
+    for cell in notebook.cells:
+        cell.source = cell.source.replace("../model_cards", str(ROOT / "model_cards"))
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": tmp_path}}).execute()
+    shown = [
+        "".join(output.get("text", "") for output in cell.outputs) for cell in notebook.cells if "outputs" in cell
+    ]
+    assert "READ  Mann," in shown[0] and "WRITE The" in shown[0]
+    paths = [line.split("[")[1] for line in shown[1].splitlines()]
+    assert len(paths) == 3 and paths[0] < paths[2], "a higher threshold reads more before it writes"
+    assert (tmp_path / "path.png").stat().st_size > 10_000
+    assert "AL (tokens)" in shown[-1] and "A_nec" in shown[-1]
