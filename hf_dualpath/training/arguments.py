@@ -102,8 +102,14 @@ class DataArguments:
         default=None, metadata={"help": "Name of a dataset on the Hub, or a folder saved by `datasets`, or `toy`."}
     )
     dataset_config: str | None = field(default=None, metadata={"help": "Configuration of that dataset."})
-    source_column: str | None = field(default=None, metadata={"help": "Column of the source; default: its language."})
-    target_column: str | None = field(default=None, metadata={"help": "Column of the target; default: its language."})
+    source_column: str | None = field(
+        default=None,
+        metadata={
+            "help": "Column of the source, by default called like its language. Where a .tsv or .csv file has no line "
+            "of names it is a number: `--source_column 0 --target_column 1`."
+        },
+    )
+    target_column: str | None = field(default=None, metadata={"help": "Column of the target, in the same way."})
     skip_empty: bool = field(
         default=False, metadata={"help": "Drop pairs with an empty side instead of refusing them."}
     )
