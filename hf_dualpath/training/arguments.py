@@ -66,8 +66,13 @@ class ModelArguments:
 
     def __post_init__(self):
         policy_of(self.system)
-        if isinstance(self.policy_settings, str):
-            self.policy_settings = yaml.safe_load(self.policy_settings)
+        if isinstance(self.policy_settings, str):  # from the command line
+            try:
+                self.policy_settings = yaml.safe_load(self.policy_settings)
+            except yaml.YAMLError as error:
+                raise ValueError(f"`policy_settings` is no YAML: {self.policy_settings!r}.") from error
+        if not isinstance(self.policy_settings, (dict, type(None))):
+            raise ValueError(f"`policy_settings` looks like {{start: 4, turn: 2}}, not {self.policy_settings!r}.")
         if self.directions is None:
             self.directions = "both" if self.system == "dual_paths" else "forward"
         if self.directions not in ("both", "forward"):
