@@ -25,7 +25,7 @@ def gaps(checkpoint: Path, sides: tuple[list[str], list[str]]) -> Iterator[dict]
     config = load_config(checkpoint)
     for one in (config.forward_config, config.backward_config):
         one.dropout = one.attention_dropout = one.activation_dropout = one.noise_std = 0.0
-    model = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, config=config)
+    model = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, config=config, trust_remote_code=False)
     batches = [t(texts, padding=True, return_tensors="pt") for t, texts in zip(load_tokenizers(checkpoint), sides)]
     for name, (source, target) in (
         (config.forward_direction, batches),
