@@ -13,7 +13,7 @@ Simultaneous machine translation: translate while the source is still arriving.
 
   dualpath translate --model DIR "Ich habe heute keine Zeit."      stream a text through a model
   tail -f talk.txt | dualpath translate --model DIR                live input, each word the moment it is decided
-  dualpath train scripts/recipes/toy.yaml                          train any of the five systems from a recipe
+  dualpath train toy                                               train any of the systems from a recipe
   dualpath evaluate --model DIR --source FILE --target FILE        BLEU, latency, paths: one report
   dualpath compare REPORT REPORT ...                               who is ahead at the same latency
   dualpath sweep --model DIR ... --write-threshold 0.3 0.5 0.7     the quality-latency curve
@@ -97,12 +97,31 @@ def add_train(commands):
     parser = commands.add_parser(
         "train",
         help="train a system from a recipe",
-        description="Train from a YAML recipe; any setting can be overridden with --key value. "
-        "`dualpath train --help-settings` lists them all.",
+        usage="dualpath train [RECIPE] [--key value ...]",
+        description="Train from a YAML recipe, a file or the name of one that ships (such as toy). Any setting can be "
+        "overridden with --key value. Training data of your own (--train_file, --train_source and --train_target, or "
+        "--dataset) take the place of all data that the recipe names.",
     )
-    parser.add_argument("recipe", nargs="?", help="a YAML file, or the name of one in scripts/recipes")
-    parser.add_argument("--help-settings", action="store_true", help="list all settings")
-    parser.set_defaults(run=None)
+    # The recipe is no argument here: it would be mixed up with the value of a setting that only training knows.
+    parser.add_argument(
+        "--help-settings",
+        nargs="?",
+        const="ours",
+        choices=("ours", "all"),
+        help="list our settings; with `all` those of transformers' TrainingArguments too",
+    )
+
+    def run(arguments):
+        if arguments.help_settings:
+            from ..training.settings import show_settings
+
+            show_settings(arguments.help_settings == "all")
+        else:
+            from ..training.run import main as train
+
+            train(arguments.rest)
+
+    parser.set_defaults(run=run)
 
 
 def add_test_set(parser: argparse.ArgumentParser):
@@ -459,17 +478,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None):
     parser = build_parser()
-    parsed, rest = parser.parse_known_args(arguments)
-    if rest and parsed.command != "train":
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    parsed, parsed.rest = parser.parse_known_args(arguments)
+    if parsed.rest and parsed.command != "train":
+        parser.error(f"unrecognized arguments: {' '.join(parsed.rest)}")
     quiet_libraries()
     try:
-        if parsed.command == "train":
-            from ..training.run import main as train
-
-            train(["--help"] if parsed.help_settings else ([parsed.recipe] if parsed.recipe else []) + rest)
-        else:
-            parsed.run(parsed)
+        parsed.run(parsed)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of a pipe has gone: nothing to say, and nowhere to say it
         sys.exit(141)

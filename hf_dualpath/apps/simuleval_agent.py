@@ -3,19 +3,27 @@
     simuleval --agent-class hf_dualpath.apps.simuleval_agent.DualPathAgent --model DIR --direction de-en \\
         --source test.de --target test.en --output result --quality-metrics BLEU --latency-metrics AL LAAL AP DAL
 
-The same agent serves in SimulEval's standalone form (`--standalone`, then `--remote-eval`).
+The same agent serves in SimulEval's standalone form (`--standalone`, then `--remote-eval`). The server has no password:
+it answers this machine only, unless `--host` gives another address.
 """
 
 from argparse import ArgumentParser, Namespace
+from functools import partialmethod
 
 from simuleval.agents import TextToTextAgent
 from simuleval.agents.actions import Action, ReadAction, WriteAction
 from simuleval.agents.states import AgentStates
 from simuleval.data.segments import Segment
 from simuleval.utils import entrypoint
+from tornado.web import Application
 
 from hf_dualpath.inference.streaming import SimultaneousTranslator, Write
 from hf_dualpath.model.policies_dualpath import Dials
+
+
+def listen_on(address: str):
+    """SimulEval 1.1.4 starts its server on all interfaces and takes no address: tornado, which it uses, is told one."""
+    Application.listen = partialmethod(Application.listen, address=address)
 
 
 @entrypoint
@@ -24,8 +32,14 @@ class DualPathAgent(TextToTextAgent):
 
     def __init__(self, args: Namespace):
         self.translator = SimultaneousTranslator.from_pretrained(
-            args.model, args.direction, is_sentence_end=None, **Dials.given_in(args)
+            args.model,
+            args.direction,
+            is_sentence_end=None,
+            trust_remote_code=args.trust_remote_code,
+            **Dials.given_in(args),
         )
+        if args.standalone:
+            listen_on(args.host)
         super().__init__(args)
 
     @staticmethod
@@ -36,6 +50,12 @@ class DualPathAgent(TextToTextAgent):
         parser.add_argument("--min-lag", type=int, help="see dualpath translate --help")
         parser.add_argument("--max-lag", type=int, help="see dualpath translate --help")
         parser.add_argument("--wait-k", type=int, help="another k for a wait-k model")
+        parser.add_argument(
+            "--trust-remote-code", action="store_true", help="let Python files of the checkpoint run"
+        )
+        parser.add_argument(
+            "--host", default="127.0.0.1", help="address that --standalone serves (default: this machine only)"
+        )
 
     def reset(self):
         super().reset()

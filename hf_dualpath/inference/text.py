@@ -8,7 +8,12 @@ from ..errors import DataError
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """Lines of a UTF-8 text file, plain or gzip."""
+    """Lines of a UTF-8 text file, plain or gzip, without the white space around them."""
+    return [line.strip() for line in read_raw_lines(path)]
+
+
+def read_raw_lines(path: str | Path) -> list[str]:
+    """Lines of a UTF-8 text file, plain or gzip, as they are."""
     path = Path(path)
     if not path.is_file():
         raise DataError(f"There is no file {path}.")
@@ -22,7 +27,7 @@ def read_lines(path: str | Path) -> list[str]:
     decoded = []
     for number, line in enumerate(lines, 1):
         try:
-            decoded.append(line.decode("utf-8").strip())
+            decoded.append(line.decode("utf-8").removesuffix("\r"))
         except UnicodeDecodeError as error:
             raise DataError(f"{path}, line {number}, is not UTF-8: convert the file.") from error
     return decoded

@@ -66,8 +66,13 @@ class ModelArguments:
 
     def __post_init__(self):
         policy_of(self.system)
-        if isinstance(self.policy_settings, str):
-            self.policy_settings = yaml.safe_load(self.policy_settings)
+        if isinstance(self.policy_settings, str):  # from the command line
+            try:
+                self.policy_settings = yaml.safe_load(self.policy_settings)
+            except yaml.YAMLError as error:
+                raise ValueError(f"`policy_settings` is no YAML: {self.policy_settings!r}.") from error
+        if not isinstance(self.policy_settings, (dict, type(None))):
+            raise ValueError(f"`policy_settings` looks like {{start: 4, turn: 2}}, not {self.policy_settings!r}.")
         if self.directions is None:
             self.directions = "both" if self.system == "dual_paths" else "forward"
         if self.directions not in ("both", "forward"):
@@ -102,8 +107,14 @@ class DataArguments:
         default=None, metadata={"help": "Name of a dataset on the Hub, or a folder saved by `datasets`, or `toy`."}
     )
     dataset_config: str | None = field(default=None, metadata={"help": "Configuration of that dataset."})
-    source_column: str | None = field(default=None, metadata={"help": "Column of the source; default: its language."})
-    target_column: str | None = field(default=None, metadata={"help": "Column of the target; default: its language."})
+    source_column: str | None = field(
+        default=None,
+        metadata={
+            "help": "Column of the source, by default called like its language. Where a .tsv or .csv file has no line "
+            "of names it is a number: `--source_column 0 --target_column 1`."
+        },
+    )
+    target_column: str | None = field(default=None, metadata={"help": "Column of the target, in the same way."})
     skip_empty: bool = field(
         default=False, metadata={"help": "Drop pairs with an empty side instead of refusing them."}
     )

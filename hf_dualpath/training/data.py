@@ -1,24 +1,30 @@
 """Sentence pairs from files or datasets, tokenized once and cut into batches of at most so many tokens."""
 
+import csv
 import hashlib
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
 from datasets import config as datasets_config
 from transformers import PreTrainedTokenizerFast
 
 from ..errors import DataError
-from ..inference.text import read_lines
+from ..inference.checkpoints import checkpoint_folder
+from ..inference.text import read_lines, read_raw_lines
 from ..inference.tokenization import load_tokenizers, train_bpe_tokenizer, train_word_tokenizer
 from ..toy import toy_splits
 from .arguments import DataArguments
 
 
 SPLITS = ("train", "validation", "test")
-LOADERS = {".tsv": "csv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+Columns = Mapping[str, Sequence]
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -36,42 +42,108 @@ def read_text_pairs(source: str | Path, target: str | Path) -> Dataset:
 
 
 def read_table(path: str | Path, source_column: str, target_column: str) -> Dataset:
+    """Pairs from one file with both sides. All values are text: `NA` and `7` are words like others."""
     path = Path(path)
     if not path.is_file():
         raise DataError(f"There is no file {path}.")
-    suffix = next((suffix for suffix in path.suffixes if suffix in LOADERS), None)
+    suffix = next((suffix for suffix in path.suffixes if suffix in READERS), None)
     if suffix is None:
-        raise DataError(f"{path} is none of {', '.join(LOADERS)}; give plain text as a source and a target file.")
-    options = {"delimiter": "\t", "quoting": 3} if suffix == ".tsv" else {}
+        raise DataError(f"{path} is none of {', '.join(READERS)}; give plain text as a source and a target file.")
+    columns = READERS[suffix](path, (source_column, target_column))
+    return select_pairs(columns, source_column, target_column, str(path))
+
+
+def read_tsv(path: Path, names: tuple[str, str]) -> Columns:
+    """Tabs separate, and nothing else is special: quotes are text."""
+    rows = [(number, line.split("\t")) for number, line in enumerate(read_raw_lines(path), 1) if line]
+    return columns_of(rows, names, path)
+
+
+def read_csv(path: Path, names: tuple[str, str]) -> Columns:
+    reader = csv.reader((line + "\n" for line in read_raw_lines(path)), strict=True)
     try:
-        table = load_dataset(LOADERS[suffix], data_files=str(path), split="train", **options)
-    except Exception as error:  # the loaders raise many kinds; all mean that the file is not what its name says
-        raise DataError(f"{path} cannot be read as {suffix[1:]}: {error.__cause__ or error}") from error
-    return select_columns(table, source_column, target_column, str(path))
+        rows = [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}, cannot be read as csv: {error}.") from error
+    return columns_of(rows, names, path)
 
 
-def select_columns(table: Dataset, source_column: str, target_column: str, origin: str) -> Dataset:
-    """Columns `source` and `target`, from two columns or from a `translation` column."""
-    if "translation" in table.column_names and source_column not in table.column_names:
-        pairs = table["translation"]
-        missing = [name for name in (source_column, target_column) if name not in pairs[0]]
-        if missing:
-            raise DataError(f"{origin}: its translations have {', '.join(pairs[0])}, and no {missing[0]}.")
-        return Dataset.from_dict(
-            {"source": [pair[source_column] for pair in pairs], "target": [pair[target_column] for pair in pairs]}
+def columns_of(rows: list[tuple[int, list[str]]], names: tuple[str, str], path: Path) -> Columns:
+    """Columns of rows with their line numbers; by the names in the first row, or else by numbers from 0 on."""
+    if not rows:
+        raise DataError(f"{path} is empty.")
+    header = rows[0][1]
+    for line, row in rows:
+        if len(row) != len(header):
+            raise DataError(f"{path}, line {line}, has {len(row)} fields, and its first line {len(header)}: mend it.")
+    if all(name in header for name in names):
+        rows = rows[1:]
+    elif all(name.isdecimal() for name in names):
+        header = [str(index) for index in range(len(header))]
+    else:
+        missing = next(name for name in names if name not in header)
+        raise DataError(
+            f"{path} has columns {', '.join(header)}, and no column {missing!r}: set `source_column` and "
+            "`target_column`, which are numbers (0 and 1) where a file has no line of names."
         )
-    for name in (source_column, target_column):
-        if name not in table.column_names:
-            raise DataError(f"{origin} has columns {', '.join(table.column_names)}, and no column {name!r}.")
-    return Dataset.from_dict({"source": list(table[source_column]), "target": list(table[target_column])})
+    return dict(zip(header, zip(*(row for _, row in rows)))) if rows else dict.fromkeys(header, ())
+
+
+def read_json(path: Path, names: tuple[str, str]) -> Columns:
+    """One object a line, or one list of objects. Numbers are kept as they are written."""
+    lines = read_raw_lines(path)
+    as_list = next((line for line in lines if line.strip()), "").lstrip().startswith("[")
+    rows = []
+    for number, text in enumerate(["\n".join(lines)] if as_list else lines, 1):
+        try:
+            found = json.loads(text, parse_int=str, parse_float=str, parse_constant=str) if text.strip() else []
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise DataError(f"{path}, line {number}, cannot be read as json: {error}.") from error
+        rows += found if isinstance(found, list) else [found]
+    if not all(isinstance(row, dict) for row in rows):
+        raise DataError(f"{path}: each line is a JSON object with the two sides, such as {{{names[0]!r}: ...}}.")
+    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
+
+
+def read_parquet(path: Path, names: tuple[str, str]) -> Columns:
+    try:
+        return pq.read_table(path).to_pydict()
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} cannot be read as parquet: {error}") from error
+
+
+READERS = {".tsv": read_tsv, ".csv": read_csv, ".json": read_json, ".jsonl": read_json, ".parquet": read_parquet}
+
+
+def select_pairs(columns: Columns, source_column: str, target_column: str, origin: str) -> Dataset:
+    """Columns `source` and `target`, from two columns or from a `translation` column."""
+    names = {"source": source_column, "target": target_column}
+    if "translation" in columns and source_column not in columns:
+        pairs = [pair if isinstance(pair, dict) else {} for pair in columns["translation"]]
+        columns = {name: [pair.get(name) for pair in pairs] for name in dict.fromkeys(chain(*pairs))}
+    for name in names.values():
+        if name not in columns:
+            raise DataError(f"{origin} has columns {', '.join(columns) or 'of no name'}, and no column {name!r}.")
+    return Dataset.from_dict(
+        {side: [as_text(value, origin) for value in columns[name]] for side, name in names.items()}
+    )
+
+
+def as_text(value, origin: str) -> str:
+    if isinstance(value, (list, dict, bytes)):
+        raise DataError(f"{origin} has {type(value).__name__} values where sentences should be.")
+    return "" if value is None else str(value)
 
 
 def load_pairs(arguments: DataArguments) -> DatasetDict:
     """The splits that the arguments name, each with the columns `source` and `target`."""
     root = Path(arguments.data_dir or ".")
-    columns = (
-        arguments.source_column or arguments.source_language,
-        arguments.target_column or arguments.target_language,
+    columns = tuple(
+        str(language if column is None else column)  # YAML reads a column 0 as a number
+        for column, language in (
+            (arguments.source_column, arguments.source_language),
+            (arguments.target_column, arguments.target_language),
+        )
     )
     splits = DatasetDict()
     if arguments.dataset == "toy":
@@ -83,7 +155,8 @@ def load_pairs(arguments: DataArguments) -> DatasetDict:
             found = load_dataset(arguments.dataset, arguments.dataset_config)
         for split in SPLITS:
             if split in found:
-                splits[split] = select_columns(found[split], *columns, f"{arguments.dataset}, {split}")
+                table = {name: found[split][name] for name in found[split].column_names}
+                splits[split] = select_pairs(table, *columns, f"{arguments.dataset}, {split}")
     for split in SPLITS:
         source, target, table = (getattr(arguments, f"{split}_{kind}") for kind in ("source", "target", "file"))
         if bool(source) != bool(target):
@@ -115,7 +188,7 @@ def repeat_long(pairs: Dataset, words: int, times: int) -> Dataset:
 
 
 def without_empty(pairs: Dataset, split: str, skip: bool) -> Dataset:
-    full = [bool(s and s.strip() and t and t.strip()) for s, t in zip(pairs["source"], pairs["target"])]
+    full = [bool(s.strip() and t.strip()) for s, t in zip(pairs["source"], pairs["target"])]
     if all(full):
         return pairs
     if not skip:
@@ -133,7 +206,7 @@ def make_tokenizers(
 ) -> tuple[PreTrainedTokenizerFast, PreTrainedTokenizerFast]:
     """Source and target tokenizer: trained on the training pairs, or loaded."""
     if arguments.tokenizer not in ("bpe", "word"):
-        return load_tokenizers(arguments.tokenizer)
+        return load_tokenizers(checkpoint_folder(arguments.tokenizer))
     if train is None:
         raise DataError("Training a tokenizer needs training data.")
     if arguments.tokenizer == "bpe":
@@ -171,7 +244,8 @@ def tokenize_pairs(
         digest.update(tokenizer.backend_tokenizer.to_str().encode())
     for side in ("source", "target"):
         for text in pairs[side]:
-            digest.update(text.encode() + b"\n")
+            raw = text.encode()
+            digest.update(len(raw).to_bytes(8, "little") + raw)  # a text may itself hold line breaks
     cache = Path(datasets_config.HF_DATASETS_CACHE) / "hf_dualpath"
     cache.mkdir(parents=True, exist_ok=True)
     return pairs.map(

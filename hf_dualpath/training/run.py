@@ -1,14 +1,12 @@
 """From a recipe to a checkpoint: what `dualpath train` and `scripts/train.py` run."""
 
-import difflib
 import sys
 from dataclasses import MISSING, fields
 from enum import Enum
 from pathlib import Path
 
-import yaml
 from safetensors.torch import load_file
-from transformers import HfArgumentParser, set_seed
+from transformers import set_seed
 from transformers.utils import logging
 
 from ..inference.checkpoints import WEIGHTS, average_checkpoints, last_checkpoints
@@ -18,57 +16,12 @@ from ..model.modeling_dualpath import DualPathForConditionalGeneration, SiMTForC
 from .arguments import DataArguments, DualPathTrainingArguments, ModelArguments, policy_of
 from .card import ModelCard
 from .data import load_pairs, make_tokenizers, tokenize_pairs
+from .settings import parse_recipe, show_settings
 from .trainer import DualPathTrainer, last_complete_checkpoint
 from .warm_start import forward_of, start_from, starting_config, take_sizes
 
 
 logger = logging.get_logger(__name__)
-ARGUMENTS = (ModelArguments, DataArguments, DualPathTrainingArguments)
-OWN_DATA = ("--train_source", "--train_file", "--dataset")
-
-
-def parse_recipe(
-    recipe: str | Path | None, overrides: list[str]
-) -> tuple[ModelArguments, DataArguments, DualPathTrainingArguments]:
-    """Arguments from a YAML recipe, with `--key value` overrides."""
-    parser = HfArgumentParser(ARGUMENTS)
-    if recipe is not None:
-        settings = read_recipe(recipe)
-        if any(word.split("=")[0] in OWN_DATA for word in overrides):  # what the recipe says of its data is not true
-            settings = {name: value for name, value in settings.items() if name not in ("license", "data_description")}
-        parser.set_defaults(**settings)
-        for action in parser._actions:
-            if action.dest in settings:
-                action.required = False
-    return parser.parse_args_into_dataclasses(overrides, look_for_args_file=False)
-
-
-def read_recipe(recipe: str | Path) -> dict:
-    """The settings of a recipe: a YAML file, or the name of one that ships."""
-    path = find_recipe(recipe)
-    settings = yaml.safe_load(path.read_text()) or {}
-    known = {item.name: item for cls in ARGUMENTS for item in fields(cls)}
-    for name, value in settings.items():
-        if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            raise ValueError(
-                f"{path} sets `{name}`, which does not exist{f'; did you mean `{close[0]}`?' if close else '.'}"
-            )
-        if isinstance(value, str) and "float" in str(known[name].type):
-            settings[name] = float(value)  # YAML reads 1e-3 as a string
-    return settings
-
-
-def shipped_recipes() -> str:
-    return ", ".join(sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.yaml")))
-
-
-def find_recipe(recipe: str | Path) -> Path:
-    shipped = Path(__file__).parent / "recipes"
-    for path in (Path(recipe), shipped / f"{recipe}.yaml"):
-        if path.is_file():
-            return path
-    raise FileNotFoundError(f"There is no recipe {recipe}: give a YAML file, or one of {shipped_recipes()}.")
 
 
 def build_model(
@@ -244,7 +197,8 @@ def toy_model(folder: str | Path = "runs/toy-quick") -> Path:
 def main(arguments: list[str] | None = None):
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help"):
-        HfArgumentParser(ARGUMENTS, prog="dualpath train RECIPE").parse_args(["--help"])
+        show_settings()
+        return
     recipe = None if arguments[0].startswith("--") else arguments[0]
     trainer = train(recipe, arguments[1:] if recipe else arguments)
     trainer.accelerator.end_training()

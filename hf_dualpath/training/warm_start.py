@@ -23,10 +23,13 @@ def forward_of(config: DualPathConfig | SiMTConfig | None) -> SiMTConfig | None:
 
 
 def take_sizes(arguments: ModelArguments):
-    """A model that starts from a checkpoint has its sizes, whatever the recipe says."""
-    config = forward_of(starting_config(arguments.init_from))
-    if config is None:
+    """A model that starts from a checkpoint has its sizes, whatever the recipe says. A Hub id becomes its folder."""
+    if arguments.init_from is None:
         return
+    arguments.init_from = str(checkpoint_folder(arguments.init_from))
+    config = forward_of(starting_config(arguments.init_from))
+    if not isinstance(config, SiMTConfig):
+        raise ValueError(f"`init_from`: {arguments.init_from} is a {config.model_type!r} model and no start for ours.")
     for name in ("d_model", "encoder_layers", "decoder_layers", "activation_function", "max_position_embeddings"):
         setattr(arguments, name, getattr(config, name))
     arguments.ffn_dim, arguments.attention_heads = config.encoder_ffn_dim, config.encoder_attention_heads

@@ -69,7 +69,7 @@ class TokenStream:
         self.config = generation_config
         self.logits_processor = logits_processor
         self.decoding = Decoding(model, Dials.from_config(generation_config))
-        self.ids = torch.tensor([[model.config.decoder_start_token_id]], device=model.device)
+        self.ids = torch.tensor([[generation_config.decoder_start_token_id]], device=model.device)
         self.pending: deque[int] = deque()
         self.source_finished = False
         self.done = False
@@ -126,17 +126,49 @@ class TokenStream:
         return int(token), read
 
 
-UNSUPPORTED = {
+# Every field of a `GenerationConfig` is in one of these three; a test says so.
+HONOURED = (
+    *("max_length", "max_new_tokens", "min_length", "min_new_tokens"),
+    *("repetition_penalty", "no_repeat_ngram_size", "exponential_decay_length_penalty", "sequence_bias"),
+    *("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id", "forced_eos_token_id"),
+    *("remove_invalid_values", "renormalize_logits"),
+    *("pad_token_id", "eos_token_id", "decoder_start_token_id"),
+    *("output_scores", "output_logits", "return_dict_in_generate"),
+)
+REFUSED = {  # unless it is not set, or has the value that changes nothing
     "num_beams": (1, "beam search revises words that are already written"),
+    "num_beam_groups": (1, "beam search revises words that are already written"),
+    "diversity_penalty": (0.0, "beam search revises words that are already written"),
+    "constraints": (None, "beam search revises words that are already written"),
+    "force_words_ids": (None, "beam search revises words that are already written"),
     "do_sample": (False, "sampling is not implemented"),
-    "num_return_sequences": (1, "there is one translation a source"),
+    "num_return_sequences": (1, "there is one translation of a source"),
+    "max_time": (None, "a stream takes as long as its source; limit `max_new_tokens`"),
+    "stop_strings": (None, "strings are not searched for; a translation ends at `eos_token_id`"),
     "assistant_early_exit": (None, "assisted decoding is not implemented"),
     "prompt_lookup_num_tokens": (None, "assisted decoding is not implemented"),
+    "is_assistant": (False, "assisted decoding is not implemented"),
+    "speculation_type": (None, "assisted decoding is not implemented"),
+    "use_mtp": (False, "assisted decoding is not implemented"),
+    "token_healing": (False, "there is no prompt to heal"),
+    "dola_layers": (None, "contrasting layers is not implemented"),
     "penalty_alpha": (None, "contrastive search is not implemented"),
-    "guidance_scale": (None, "classifier-free guidance is not implemented"),
+    "guidance_scale": (1.0, "classifier-free guidance is not implemented"),
+    "watermarking_config": (None, "watermarks are not implemented"),
     "encoder_repetition_penalty": (1.0, "the whole source is not known while words are written"),
     "encoder_no_repeat_ngram_size": (0, "the whole source is not known while words are written"),
+    "output_attentions": (False, "call the model on the finished translation for its attention"),
+    "output_hidden_states": (False, "call the model on the finished translation for its hidden states"),
 }
+HARMLESS = (
+    *("temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"),  # of sampling
+    *("early_stopping", "length_penalty"),  # of beams
+    *("num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold"),  # of an assistant
+    *("assistant_lookbehind", "target_lookbehind", "assistant_ensemble_weight", "max_matching_ngram_size"),
+    *("use_cache", "cache_implementation", "cache_config", "max_cache_len", "low_memory"),  # how, not what
+    *("compile_config", "disable_compile", "prefill_chunk_size", "continuous_batching_config"),
+    *("bos_token_id", "transformers_version", "_from_model_config"),
+)
 
 
 class SimultaneousGenerationMixin(GenerationMixin):
@@ -194,7 +226,7 @@ class SimultaneousGenerationMixin(GenerationMixin):
         with torch.inference_mode():
             decoding = Decoding(self, Dials.from_config(config), batch)
             decoding.read_all(input_ids, attention_mask)
-            ids = torch.full((batch, 1), self.config.decoder_start_token_id, device=device)
+            ids = torch.full((batch, 1), config.decoder_start_token_id, device=device)
             open_rows = torch.ones(batch, dtype=torch.bool, device=device)
             if streamer is not None:
                 streamer.put(ids.cpu())
@@ -203,7 +235,7 @@ class SimultaneousGenerationMixin(GenerationMixin):
                 if config.output_logits:
                     logits.append(step_logits.clone())
                 tokens, step_scores = next_tokens(step_logits, ids, processors, self.config.pad_token_id)
-                tokens = tokens.where(open_rows, self.config.pad_token_id)
+                tokens = tokens.where(open_rows, config.pad_token_id)
                 ids = torch.cat([ids, tokens[:, None]], 1)
                 stops.append(decoding.head_stops())
                 read = stops[-1].flatten(1).amax(1) + 1
@@ -245,17 +277,22 @@ class SimultaneousGenerationMixin(GenerationMixin):
         dials = {name: kwargs.pop(name) for name in Dials.names() if name in kwargs}
         config, unused = self._prepare_generation_config(generation_config, **kwargs)
         config.update(**dials, allow_custom_entries=True)
-        if unused:
-            raise ValueError(f"Simultaneous decoding does not know {', '.join(f'`{name}`' for name in unused)}.")
-        settings = config.to_dict()
-        for name, (allowed, reason) in UNSUPPORTED.items():
+        settings = vars(config)
+        for name, (allowed, reason) in REFUSED.items():
             if settings.get(name) not in (None, allowed):
                 raise ValueError(f"Simultaneous decoding cannot honour `{name}={settings[name]}`: {reason}.")
+        if unused:
+            raise ValueError(f"Simultaneous decoding does not know {', '.join(f'`{name}`' for name in unused)}.")
         if config.max_new_tokens is not None:
             config.max_length = config.max_new_tokens + 1
         self.config.policy_class.check_dials(Dials.given_in(config.to_dict()))
         Dials.from_config(config)
-        config.eos_token_id = self.config.eos_token_id if config.eos_token_id is None else config.eos_token_id
+        for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
+            if settings[name] is None:
+                settings[name] = getattr(self.config, name)
+            ids = end_tokens_of(config) if name == "eos_token_id" else [settings[name]]
+            if not all(isinstance(index, int) and 0 <= index < self.config.decoder_vocab_size for index in ids):
+                raise ValueError(f"`{name}` is a token of the vocabulary, not {settings[name]}.")
         self._prepare_special_tokens(config, device=self.device)
         processors = self._get_logits_processor(config, 1, logits_processor=logits_processor, device=self.device)
         return config, processors

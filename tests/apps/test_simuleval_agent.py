@@ -120,6 +120,7 @@ def test_standalone_server(setting, tmp_path):
                 if probe.connect_ex(("127.0.0.1", int(port))) == 0:
                     break
             time.sleep(0.5)
+        assert listening(server.pid, int(port)) == {"127.0.0.1"}, "nobody else's machine can reach it"
         # SimulEval 1.1.4's own --remote-eval client looks for an attribute that its evaluator has not got, so we
         # speak its protocol ourselves.
         request(port, "POST", "/reset")
@@ -133,6 +134,17 @@ def test_standalone_server(setting, tmp_path):
         server.wait(timeout=20)
     expected = SimultaneousTranslator.from_pretrained(model, "de-en", is_sentence_end=None).translate(" ".join(source))
     assert " ".join(part for part in written if part) == expected
+
+
+def listening(process: int, port: int) -> set[str]:
+    """Addresses on which a process accepts connections to a port, as Linux lists them."""
+    lines = [
+        line.split()
+        for name in ("tcp", "tcp6")
+        for line in Path(f"/proc/{process}/net/{name}").read_text().splitlines()[1:]
+    ]
+    sockets = [fields[1].split(":")[0] for fields in lines if fields[3] == "0A" and fields[1].endswith(f":{port:04X}")]
+    return {".".join(str(byte) for byte in reversed(bytes.fromhex(address))) for address in sockets}
 
 
 def request(port: str, method: str, path: str, body: str | None = None) -> str:

@@ -6,11 +6,12 @@ from conftest import FIXTURES, POLICIES, dual_model, golden, random_batch, singl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from transformers import GenerationConfig, LogitsProcessor
+from transformers import GenerationConfig, LogitsProcessor, WatermarkingConfig
 from transformers.generation.streamers import BaseStreamer
 
 from hf_dualpath import SiMTForConditionalGeneration
 from hf_dualpath.apps.convert_fairseq import convert
+from hf_dualpath.model.generation_dualpath import HARMLESS, HONOURED, REFUSED
 
 
 SIMULTANEOUS = [policy for policy in POLICIES if policy != "offline"]
@@ -365,14 +366,64 @@ def test_streamer():
     assert recorder.tokens == result[0].tolist() and recorder.ended
 
 
-@pytest.mark.parametrize(
-    "options", [{"num_beams": 2}, {"do_sample": True}, {"num_return_sequences": 2}, {"penalty_alpha": 0.5}]
-)
-def test_what_cannot_be_honoured_is_refused(options):
-    with pytest.raises(ValueError, match=next(iter(options))):
-        lively_model().generate(torch.tensor([[5, 6, 1]]), **options)
-    with pytest.raises(ValueError, match="does not know `colour`"):
-        lively_model().generate(torch.tensor([[5, 6, 1]]), colour="red")
+def test_every_field_is_honoured_refused_or_harmless():
+    lists = [*HONOURED, *REFUSED, *HARMLESS]
+    assert len(set(lists)) == len(lists)
+    fields = set(vars(GenerationConfig()))
+    assert fields == set(lists), "a new field of the library: honour it or refuse it"
+
+
+OTHER_VALUES = {"stop_strings": "dog", "watermarking_config": WatermarkingConfig()}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_honoured_is_refused(name):
+    usual, _ = REFUSED[name]
+    option = {name: OTHER_VALUES.get(name, True if usual is False else 2)}
+    model = lively_model()
+    with pytest.raises(ValueError, match=name):
+        model.generate(torch.tensor([[5, 6, 1]]), **option)
+    with pytest.raises(ValueError, match=name):
+        model.open_stream(**option)
+    if usual is not None:
+        model.generate(torch.tensor([[5, 6, 1]]), **{name: usual})
+
+
+@pytest.mark.parametrize("name", ["colour", "stopping_criteria", "assistant_model", "tokenizer"])
+def test_what_is_unknown_is_refused(name):
+    with pytest.raises(ValueError, match=f"does not know `{name}`"):
+        lively_model().generate(torch.tensor([[5, 6, 1]]), **{name: "red"})
+
+
+def test_special_tokens_are_honoured():
+    model, ids = lively_model(), torch.tensor([[5, 6, 7, 8, 9, 1], [5, 6, 1, 0, 0, 0]])
+    started = model.generate(ids, decoder_start_token_id=9, max_new_tokens=5)
+    assert started[:, 0].tolist() == [9, 9]
+    assert not torch.equal(started[:, 1:], model.generate(ids, max_new_tokens=5)[:, 1:]), "another start, other words"
+    opened = written(stream(model, ids[0].tolist(), decoder_start_token_id=9, max_new_tokens=5))
+    assert [token for token, _ in opened] == started[0, 1 : 1 + len(opened)].tolist()
+    first = int(started[0, 1])
+    ended = model.generate(ids[:1], decoder_start_token_id=9, eos_token_id=[first, 1])
+    assert ended[0].tolist() == [9, first]
+    for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
+        with pytest.raises(ValueError, match=f"`{name}` is a token of the vocabulary"):
+            model.generate(ids, **{name: 40})
+
+
+def test_biases_of_tokens_are_honoured():
+    model, ids = lively_model(), torch.tensor([[5, 6, 7, 8, 9, 1]])
+
+    def words(**given) -> list[int]:
+        return model.generate(ids, max_new_tokens=5, min_new_tokens=5, **given)[0, 1:].tolist()
+
+    plain = words()
+    assert words(forced_bos_token_id=7)[0] == 7
+    assert words(sequence_bias={(7,): 100.0}) == [7] * 5
+    assert words(suppress_tokens=[plain[0]])[0] != plain[0] and plain[0] not in words(suppress_tokens=[plain[0]])
+    assert words(begin_suppress_tokens=[plain[0]])[0] != plain[0]
+    assert model.generate(ids, max_new_tokens=4, forced_eos_token_id=1, bad_words_ids=[[11]])[0, -1] == 1
+    decayed = model.generate(ids, max_new_tokens=12, exponential_decay_length_penalty=(2, 1e6))
+    assert decayed.shape[1] <= 5
 
 
 def test_left_padding_is_refused():

@@ -40,6 +40,10 @@ def batch():
         ({"noise_std": -1}, "noise_std"),
         ({"decoder_vocab_size": 50}, "share_encoder_decoder_embeddings"),
         ({"tie_word_embeddings": False}, "tie_word_embeddings"),
+        ({"pad_token_id": None}, "pad_token_id"),
+        ({"pad_token_id": 40}, "pad_token_id"),
+        ({"pad_token_id": 1}, "never end a sentence"),
+        ({"eos_token_id": [5, 0]}, "never end a sentence"),
     ],
 )
 def test_wrong_combinations_are_refused(settings, message):
@@ -203,6 +207,67 @@ def test_one_direction_of_a_dual_checkpoint(name, tmp_path, batch):
     model.direction(name).save_pretrained(tmp_path / "single")
     again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "single")
     assert torch.equal(again(x, mask, labels=y).logits, expected)
+
+
+@pytest.mark.parametrize("name", ["de-en", "en-de"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_direction_that_was_loaded_alone_saves_its_own_names(name, shared, tmp_path, batch):
+    settings = {} if shared else {"decoder_vocab_size": 50, "share_encoder_decoder_embeddings": False}
+    dual_model(**settings).save_pretrained(tmp_path / "dual")
+    alone = SiMTForConditionalGeneration.from_pretrained(tmp_path / "dual", direction=name)
+    alone.save_pretrained(tmp_path / "alone")
+    again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "alone")
+    ours, theirs = alone.state_dict(), again.state_dict()
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours)
+    assert again.config.direction == name
+
+
+def test_a_direction_has_its_own_languages(tmp_path):
+    model = dual_model()
+    for name, source, target in (("de-en", "de", "en"), ("en-de", "en", "de")):
+        model.direction(name).save_pretrained(tmp_path / name)
+        config = AutoConfig.from_pretrained(tmp_path / name)
+        assert (config.source_language, config.target_language, config.direction) == (source, target, name)
+
+
+def test_directions_decode_as_their_checkpoint_says(tmp_path, batch):
+    x, mask, _ = batch
+    model = dual_model().eval()
+    model.generation_config.update(max_new_tokens=3, min_new_tokens=3, write_threshold=0.25, allow_custom_entries=True)
+    model.save_pretrained(tmp_path)
+    loaded = DualPathForConditionalGeneration.from_pretrained(tmp_path)
+    for direction in (loaded.forward_model, loaded.backward_model):
+        assert direction.generation_config.write_threshold == 0.25
+        assert direction.generate(x, mask).shape[1] == 1 + 3
+    stream = loaded.open_stream()
+    assert len([action for action in [*stream.push(x[0].tolist()), *stream.finish()] if action is not None]) == 3
+    other = loaded.open_stream(direction="en-de")
+    assert other.model is loaded.backward_model
+
+
+def test_two_directions_need_both_texts(batch):
+    with pytest.raises(ValueError, match="Two directions need both texts: give `labels`"):
+        dual_model()(batch[0])
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("wrong", [[0, 1, 1, 1], [1, 0, 1, 1], [0, 0, 0, 0]], ids=["left", "hole", "nothing"])
+@pytest.mark.parametrize("make", [single_model, dual_model])
+def test_only_right_padding(make, wrong, train):
+    ids, mask = torch.full((2, 4), 5), torch.tensor([[1, 1, 1, 1], wrong])
+    model = make().train(train)
+    with pytest.raises(ValueError, match="padding on the right only"):
+        model(ids, mask, labels=ids)
+    for padded in (mask.flip(0), mask[1:]):
+        with pytest.raises(ValueError, match="padding on the right only"):
+            model(ids[: len(padded)], padded, labels=ids[: len(padded)])
+
+
+def test_the_backward_direction_needs_right_padding_too():
+    ids = torch.full((1, 4), 5)
+    for hole in (0, -100):
+        with pytest.raises(ValueError, match="padding on the right only"):
+            dual_model()(ids, None, torch.tensor([[5, hole, 5, 1]]))
 
 
 def test_auto_model_gives_the_base_model(tmp_path):

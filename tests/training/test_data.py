@@ -102,11 +102,86 @@ def test_bad_files(tmp_path):
     with pytest.raises(DataError, match="no column 'fr'"):
         load_pairs(arguments(tmp_path, train_file="t.csv", target_column="fr"))
     write_jsonl(tmp_path)
-    with pytest.raises(DataError, match="no fr"):
+    with pytest.raises(DataError, match="no column 'fr'"):
         load_pairs(arguments(tmp_path, train_file="t.jsonl", target_column="fr"))
     (tmp_path / "t.docx").write_text("x")
     with pytest.raises(DataError, match="none of"):
         load_pairs(arguments(tmp_path, train_file="t.docx"))
+
+
+def pairs_of(path, text: str, **options) -> list[tuple[str, str]]:
+    path.write_text(text, encoding="utf-8")
+    pairs = load_pairs(arguments(path.parent, train_file=path.name, **options))["train"]
+    return list(zip(pairs["source"], pairs["target"]))
+
+
+@pytest.mark.parametrize("name, comma", [("t.tsv", "\t"), ("t.csv", ",")])
+def test_tables_are_text(name, comma, tmp_path):
+    rows = [("NA", "null"), ("None", "nan"), ("7", "1.0"), ("N/A", "#N/A")]
+    table = "\n".join(comma.join(row) for row in [("de", "en"), *rows]) + "\n"
+    assert pairs_of(tmp_path / name, table) == rows
+    numbers = "\n".join(comma.join(row) for row in [("de", "en"), ("1", "2"), ("03", "4")])
+    assert pairs_of(tmp_path / name, numbers) == [("1", "2"), ("03", "4")]
+
+
+@pytest.mark.parametrize("name, comma", [("t.tsv", "\t"), ("t.csv", ",")])
+def test_rows_of_the_wrong_width(name, comma, tmp_path):
+    for row in (("a", "b", "c"), ("a",)):
+        table = "\n".join(comma.join(row) for row in [("de", "en"), ("gut", "good"), row, ("ja", "yes")])
+        with pytest.raises(DataError, match=f"line 3, has {len(row)} fields, and its first line 2"):
+            pairs_of(tmp_path / name, table)
+
+
+@pytest.mark.parametrize("name, comma", [("t.tsv", "\t"), ("t.csv", ",")])
+def test_a_file_without_names(name, comma, tmp_path):
+    table = "\n".join(comma.join(("7", *pair)) for pair in PAIRS)
+    assert pairs_of(tmp_path / name, table, source_column="1", target_column="2") == PAIRS
+    assert pairs_of(tmp_path / name, table, source_column=2, target_column=0)[0] == ("The dog runs.", "7")
+    with pytest.raises(DataError, match="no column 'de'.*numbers"):
+        pairs_of(tmp_path / name, table)
+    with pytest.raises(DataError, match="no column '5'"):
+        pairs_of(tmp_path / name, table, source_column="1", target_column="5")
+
+
+def test_quotes_and_line_breaks(tmp_path):
+    assert pairs_of(tmp_path / "t.csv", 'de,en\n"a, b","c\n""d"""\n') == [("a, b", 'c\n"d"')]
+    assert pairs_of(tmp_path / "t.tsv", 'de\ten\r\n"a\tb"\r\n') == [('"a', 'b"')]
+    with pytest.raises(DataError, match="cannot be read as csv"):
+        pairs_of(tmp_path / "t.csv", 'de,en\n"a,b\n')
+    with pytest.raises(DataError, match="Line 1 .* empty side"):
+        pairs_of(tmp_path / "t.tsv", "de\ten\n\tb\n")
+    with pytest.raises(DataError, match="is empty"):
+        pairs_of(tmp_path / "t.tsv", "")
+
+
+def test_numbers_become_text(tmp_path):
+    wanted = [("1", "2.50"), ("ja", "yes")]
+    lines = '{"de": 1, "en": 2.50}\n{"de": "ja", "en": "yes"}\n'
+    assert pairs_of(tmp_path / "t.jsonl", lines) == wanted
+    assert pairs_of(tmp_path / "t.json", f"[{lines.strip().replace(chr(10), ',')}]") == wanted
+    Dataset.from_dict({"de": [1, 2], "en": [0.5, 3.0]}).to_parquet(tmp_path / "t.parquet")
+    pairs = load_pairs(arguments(tmp_path, train_file="t.parquet"))["train"]
+    assert list(zip(pairs["source"], pairs["target"])) == [("1", "0.5"), ("2", "3.0")]
+    DatasetDict(train=Dataset.from_dict({"de": [1], "en": ["one"]})).save_to_disk(tmp_path / "set")
+    pairs = load_pairs(arguments(tmp_path, dataset=str(tmp_path / "set")))["train"]
+    assert pairs[0] == {"source": "1", "target": "one"}
+
+
+@pytest.mark.parametrize(
+    "name, text, message",
+    [
+        ("t.jsonl", '{"de": "a", "en": "b"}\n{"de": "a"\n', "line 2, cannot be read as json"),
+        ("t.jsonl", "7\n", "JSON object"),
+        ("t.jsonl", '{"de": ["a"], "en": "b"}\n', "list values where sentences"),
+        ("t.jsonl", '{"de": null, "en": "b"}\n', "empty side"),
+        ("t.jsonl", '{"translation": 3}\n', "no column 'de'"),
+        ("t.jsonl", "", "no column 'de'"),
+        ("t.parquet", "text", "cannot be read as parquet"),
+    ],
+)
+def test_damaged_tables(name, text, message, tmp_path):
+    with pytest.raises(DataError, match=message):
+        pairs_of(tmp_path / name, text)
 
 
 def test_empty_pairs_can_be_skipped(tmp_path):
@@ -138,6 +213,16 @@ def test_tokenizing_filters_and_caches(tmp_path):
     assert again.cache_files == everything.cache_files
     assert pair_lengths(everything).tolist() == [9, 3, 3]
     assert tokenize_pairs(pairs, *tokenizers, max_length=100, workers=2)[:] == everything[:]
+
+
+def test_line_breaks_do_not_confuse_the_cache(tmp_path):
+    pairs = [
+        Dataset.from_dict({"source": source, "target": ["x", "y"]})
+        for source in (["a\nb", "c"], ["a", "b\nc"], ["a", "b c"])
+    ]
+    tokenizers = make_tokenizers(arguments(tmp_path, tokenizer="word", min_frequency=1), pairs[0])
+    sources = [tokenize_pairs(some, *tokenizers)["input_ids"][:] for some in pairs]
+    assert [list(map(len, lengths)) for lengths in sources] == [[3, 2], [2, 3], [2, 3]]
 
 
 def test_collator():

@@ -99,3 +99,29 @@ def test_loss_and_backward_run_on_meta(batch, reduction):
     loss.total.backward()
     gradients = [p.grad for p in model.parameters()]
     assert all(gradient is not None and gradient.device.type == "meta" for gradient in gradients)
+
+
+@pytest.mark.parametrize("policy", ["wait_k", "shared_path"])
+def test_padding_is_no_token(policy):
+    """Labels padded with the padding token, or with -100, or not at all: the same loss, the same number of tokens."""
+    torch.manual_seed(2)
+    model = single_model(policy=policy, noise_std=0.0)
+    x, mask = random_batch([6, 6])
+    y, _ = random_batch([4, 4])
+    losses = []
+    for padding in ([], [0, 0], [-100, -100]):
+        labels = torch.cat([y, torch.tensor([padding, padding], dtype=torch.long)], 1)
+        outputs = model(x, mask, labels=labels, path="expected")
+        losses.append(direction_loss(outputs, mask, labels, pad_token_id=0, latency_weight=0.3))
+    for loss in losses:
+        assert int(loss.target_tokens) == 8
+        for name in ("cross_entropy", "latency", "total"):
+            torch.testing.assert_close(getattr(loss, name), getattr(losses[0], name))
+
+
+@pytest.mark.parametrize("wrong", [-5, 40])
+def test_labels_that_are_no_tokens(wrong):
+    model, (x, mask) = single_model(), random_batch([6])
+    outputs = model(x, mask, labels=x, path="expected")
+    with pytest.raises(ValueError, match=f"A label is {wrong}"):
+        direction_loss(outputs, mask, torch.where(x == 1, wrong, x), pad_token_id=0)

@@ -3,69 +3,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, dual_model, fails, run, single_model
+from conftest import dual_model, run, single_model
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_dualpath import SiMTForConditionalGeneration, SimultaneousTranslator
 from hf_dualpath.apps.examples import DEFAULT_MODEL
 from hf_dualpath.inference.tokenization import load_tokenizers
-from hf_dualpath.training.run import build_model, find_recipe, parse_recipe, read_recipe, start_from, take_sizes
+from hf_dualpath.training.run import build_model, start_from, take_sizes
+from hf_dualpath.training.settings import parse_recipe
 
 
-RECIPES = sorted((ROOT / "scripts" / "recipes").glob("*.yaml"))
 TINY = "--d_model 32 --encoder_layers 1 --decoder_layers 1 --ffn_dim 32 --max_steps 4 --save_steps 2 --warmup_steps 2 "
 TINY += "--max_train_pairs 150 --max_validation_pairs 4 --vocab_size 500 --max_tokens 300 --disable_tqdm true"
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_recipes_parse(recipe, tmp_path):
-    model, data, arguments = parse_recipe(recipe, ["--output_dir", str(tmp_path), "--use_cpu", "true"])
-    assert (
-        model.system == "dual_paths" and arguments.learning_rate > 0 and data.source_language != data.target_language
-    )
-
-
-def test_the_papers_settings(tmp_path):
-    model, data, arguments = parse_recipe("iwslt15-envi", ["--output_dir", str(tmp_path), "--use_cpu", "true"])
-    assert (model.d_model, model.ffn_dim, model.attention_heads, model.dropout, model.noise_std) == (
-        512,
-        1024,
-        4,
-        0.3,
-        1.5,
-    )
-    assert (arguments.learning_rate, arguments.warmup_steps, arguments.max_tokens) == (5e-4, 4000, 16000)
-    assert (arguments.adam_beta1, arguments.adam_beta2, arguments.max_grad_norm) == (0.9, 0.98, 0.0)
-    assert (arguments.warmup_init_lr, arguments.weight_decay, arguments.label_smoothing_factor) == (1e-7, 1e-4, 0.1)
-    assert (data.tokenizer, data.min_frequency, arguments.average_checkpoints) == ("word", 5, 5)
-
-
-def test_own_files_are_not_under_the_licence_of_the_recipes(tmp_path):
-    where = ["--output_dir", str(tmp_path), "--use_cpu", "true"]
-    assert parse_recipe("tatoeba-small", where)[1].license == "cc-by-2.0"
-    data = parse_recipe("tatoeba-small", [*where, "--train_source", "my.de", "--train_target", "my.en"])[1]
-    assert (data.license, data.data_description, data.long_pair_repeats) == ("unknown", None, 3)
-
-
-def test_mistakes_in_a_recipe(tmp_path, capsys):
-    recipe = tmp_path / "wrong.yaml"
-    recipe.write_text("latency_wieght: 0.1\n")
-    with pytest.raises(ValueError, match="did you mean `latency_weight`"):
-        read_recipe(recipe)
-    with pytest.raises(FileNotFoundError, match="no recipe"):
-        find_recipe("nothing")
-    recipe.write_text("system: magic\n")
-    assert "one of offline" in fails(
-        capsys, "train", str(recipe), "--output_dir", str(tmp_path / "o"), "--use_cpu", "true"
-    )
-    recipe.write_text("system: wait_k\n")
-    assert "no training data" in fails(
-        capsys, "train", str(recipe), "--output_dir", str(tmp_path / "o"), "--use_cpu", "true"
-    )
-
-
 def train(capsys, folder, *more: str):
-    run(capsys, "train", str(ROOT / "scripts/recipes/toy.yaml"), "--output_dir", str(folder), *TINY.split(), *more)
+    run(capsys, "train", "toy", "--output_dir", str(folder), *TINY.split(), *more)
 
 
 def test_from_recipe_to_a_complete_repository(tmp_path, capsys):
