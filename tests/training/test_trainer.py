@@ -100,7 +100,7 @@ def test_batch_reduction_differs_only_in_duality(tmp_path):
 
 TWO_PROCESSES = """
 import sys, torch
-sys.path.insert(0, {tests!r})
+sys.path[:0] = [{tests!r}, {tests!r} + "/training"]
 from test_trainer import gradient, trainer
 import torch.distributed as dist
 torch.set_num_threads(1)
@@ -118,7 +118,7 @@ dist.destroy_process_group()
 
 RESUME_ON_TWO = """
 import sys, torch
-sys.path.insert(0, {tests!r})
+sys.path[:0] = [{tests!r}, {tests!r} + "/training"]
 import hf_dualpath.training.trainer
 from test_trainer import trainer
 import torch.distributed as dist
