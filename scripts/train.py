@@ -1,6 +1,6 @@
 r"""Train any of the five systems.
 
-accelerate launch scripts/train.py scripts/recipes/toy.yaml --output_dir runs/toy
+accelerate launch scripts/train.py toy --output_dir runs/toy
 accelerate launch --config_file scripts/accelerate_configs/two_cpu_processes.yaml \
     scripts/train.py RECIPE [--key value ...]
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts" / "experiments")]
+sys.path[:0] = [str(ROOT / "scripts")]
 
 import pytest  # noqa: E402
 import torch  # noqa: E402

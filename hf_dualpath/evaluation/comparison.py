@@ -186,7 +186,7 @@ def sweep(
     limit: int | None = None,
     **loading,
 ) -> list[dict]:
-    """One row per model, setting and direction: token-level latency and BLEU. A model without dials is measured once."""
+    """One row per model, setting and direction: token-level latency and BLEU. Without dials a model has one row."""
     text = read_test_set(source_file, target_file, limit=limit)
     rows = []
     for path, label in zip(models, labels, strict=True):

@@ -155,7 +155,7 @@ def average_checkpoints(folders: Sequence[str | Path], output: str | Path, half:
 
 
 def published_files(folder: str | Path) -> list[Path]:
-    """The files of a checkpoint that belong on the Hub: nothing hidden, and nothing that a link brings from outside."""
+    """The files of a checkpoint that belong on the Hub: nothing hidden, nothing that a link brings from outside."""
     folder = Path(folder)
     home = folder.resolve()
     if home.parent.name == "snapshots":  # of a Hub cache, where files are links into the same repository's blobs

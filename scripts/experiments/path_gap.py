@@ -1,6 +1,6 @@
 """Does decoding get what training promised? The loss along the expected path against that along the hard one.
 
-    python scripts/path_gap.py runs/seed-2/dual-0.6 runs/seed-2/dual-2 --source val.de.gz --target val.en.gz
+    python scripts/experiments/path_gap.py runs/dual-0.6 runs/dual-2 --source val.de.gz --target val.en.gz
 
 Training averages over all paths that the policy may take; decoding takes one. For each dual checkpoint and direction,
 with teacher forcing and without dropout or noise: cross-entropy a token along both, and the share of selection
@@ -12,38 +12,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForSeq2SeqLM
 
-from hf_dualpath.evaluation.comparison import as_csv
-from hf_dualpath.inference.checkpoints import load_config
-from hf_dualpath.inference.tokenization import load_tokenizers
-from hf_dualpath.training.data import read_lines
-from hf_dualpath.training.losses import label_smoothed_cross_entropy
+from hf_dualpath.evaluation.tables import as_csv
+from hf_dualpath.inference.checkpoints import load_directions
+from hf_dualpath.inference.text import read_lines
 
 
 def gaps(checkpoint: Path, sides: tuple[list[str], list[str]]) -> Iterator[dict]:
-    config = load_config(checkpoint)
-    for one in (config.forward_config, config.backward_config):
-        one.dropout = one.attention_dropout = one.activation_dropout = one.noise_std = 0.0
-    model = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, config=config)
-    batches = [t(texts, padding=True, return_tensors="pt") for t, texts in zip(load_tokenizers(checkpoint), sides)]
-    for name, (source, target) in (
-        (config.forward_direction, batches),
-        (config.backward_direction, batches[::-1]),
-    ):
-        direction, real = model.direction(name), target.attention_mask.bool()
+    directions = load_directions(checkpoint)
+    for (name, (model, *tokenizers)), texts in zip(directions.items(), (sides, sides[::-1])):
+        source, target = (t(side, padding=True, return_tensors="pt") for t, side in zip(tokenizers, texts))
+        real = target.attention_mask.bool()
         labels = target.input_ids.masked_fill(~real, -100)
-        start = direction.prepare_decoder_input_ids_from_labels(labels)
         row = {"run": checkpoint.name, "direction": name}
         for path in ("expected", "hard"):
             with torch.no_grad():
-                output = direction.train(path == "expected")(source.input_ids, source.attention_mask, start)
-            loss = label_smoothed_cross_entropy(output.logits, labels, label_smoothing=0) / real.sum()
-            row[f"{path} path"] = loss.item()
+                output = model.eval()(source.input_ids, source.attention_mask, labels=labels, path=path)
+            row[f"{path} path"] = output.loss.item()
         row["gap"] = row["hard path"] - row["expected path"]
-        p = output.selection_probability
-        if p is not None:
-            p = torch.cat(p, 1) if isinstance(p, tuple) else p
+        if output.selection_probabilities:
+            p = torch.cat(output.selection_probabilities, 1)
             cells = (real[:, None, :, None] & source.attention_mask.bool()[:, None, None, :]).expand_as(p)
             row["undecided"] = ((p[cells] > 0.2) & (p[cells] < 0.8)).float().mean().item()
         yield row

@@ -1,6 +1,6 @@
 """Make the folder of a checkpoint that ships: half precision, measured, with tables, pictures and a card.
 
-    python scripts/release.py runs/tatoeba-small --data DATA --output model_cards/dualpath-tatoeba-de-en
+    python scripts/experiments/release.py runs/tatoeba-small --data DATA --output model_cards/dualpath-tatoeba-de-en
 
 DATA holds the folders tatoeba_deen, multi30k_deen and newstest_deen. What was measured of these very weights is not
 measured again.
@@ -14,9 +14,11 @@ from string import Template
 
 from hf_dualpath.apps.examples import SHIPPED_EXAMPLES
 from hf_dualpath.apps.replay import record, write_replay
-from hf_dualpath.evaluation.comparison import as_csv, as_markdown, sweep
+from hf_dualpath.evaluation.comparison import COLUMNS as SWEEP_COLUMNS
+from hf_dualpath.evaluation.comparison import sweep, sweep_table
 from hf_dualpath.evaluation.pictures import path_pictures, plot_paths, quality_latency_curve
 from hf_dualpath.evaluation.report import evaluate_checkpoint
+from hf_dualpath.evaluation.tables import as_csv, as_markdown
 from hf_dualpath.inference.checkpoints import WEIGHTS, average_checkpoints
 from hf_dualpath.inference.streaming import SimultaneousTranslator
 
@@ -29,29 +31,25 @@ TEST_SETS = {
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
+COLUMNS = ("BLEU", "chrF", "AL (words)", "LAAL (words)", "AL (tokens)")
+
+
 def measure(model: Path, data: Path, cache: Path) -> str:
     """Quality and latency on every test set, as a table."""
-    lines = [
-        "| test set | direction | BLEU | chrF | AL (words) | LAAL (words) | AL (tokens) |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    summaries = {}
+    rows, summaries = [], {}
     for name, stem in TEST_SETS.items():
         folder = cache / Path(stem).name
         if not (folder / "report.json").is_file():
             files = [str(data / f"{stem}.{language}.gz") for language in ("de", "en")]
             evaluate_checkpoint(str(model), *files).save(folder)
         summary = json.loads((folder / "report.json").read_text())
-        summaries[stem] = {key: summary[key] for key in ("directions", "iou")}
+        summaries[stem] = summary["directions"]
         for direction, report in summary["directions"].items():
-            quality, word, token = report["quality"], report["latency"]["word"], report["latency"]["token"]
-            lines.append(
-                f"| {name} | {direction} | {quality['bleu']:.1f} ± {quality['bleu_interval']:.1f} "
-                f"| {quality['chrf']:.1f} | {word['AL']:.2f} | {word['LAAL']:.2f} | {token['AL']:.2f} |"
-            )
+            figures = report["figures"]
+            row = {"test set": name, "direction": direction} | {column: figures[column] for column in COLUMNS}
+            rows.append(row | {"BLEU": f"{figures['BLEU']:.1f} ± {figures['BLEU ±']:.1f}"})
     (model / "results.json").write_text(json.dumps(summaries, indent=1) + "\n")
-    signature = next(iter(summary["directions"].values()))["quality"]["bleu_signature"]
-    return "\n".join([*lines, "", f"BLEU: `{signature}`, with a 95 % bootstrap interval."])
+    return f"{as_markdown(rows)}\nBLEU: `{summary['bleu_signature']}`, with a 95 % bootstrap interval."
 
 
 def turn_the_dial(model: Path, data: Path, cache: Path) -> str:
@@ -63,9 +61,9 @@ def turn_the_dial(model: Path, data: Path, cache: Path) -> str:
         files = [str(data / f"tatoeba_deen/test.{language}.gz") for language in ("de", "en")]
         rows = sweep([str(model)], ["Dual Paths"], *files, [{"write_threshold": value} for value in THRESHOLDS])
         file.write_text(json.dumps(rows))
-    (model / "dial.csv").write_text(as_csv(rows))
+    (model / "dial.csv").write_text(as_csv(rows, SWEEP_COLUMNS))
     quality_latency_curve(rows, [model / "dial.png"])
-    return as_markdown(rows).rstrip()
+    return sweep_table(rows).rstrip()
 
 
 def draw(model: Path):

@@ -1,6 +1,6 @@
 """How far is Dual Paths ahead of the other systems at equal latency, in several trainings of one plan?
 
-    python scripts/seeds.py model_cards/multi30k-de-en/seed-42 model_cards/multi30k-de-en/seed-2 \
+    python scripts/experiments/seeds.py model_cards/multi30k-de-en/seed-42 model_cards/multi30k-de-en/seed-2 \
         --sets test_2016_flickr test_2017_flickr --output model_cards/multi30k-de-en
 
 Reads what `comparison.py tables` wrote into each folder. Writes `seeds.csv`, a row for each training, test set,
@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
 
-from hf_dualpath.evaluation.comparison import LAGS, as_csv, at_latency
+from hf_dualpath.evaluation.comparison import LAGS, at_latency
+from hf_dualpath.evaluation.tables import as_csv, as_markdown
 
 
 RIVALS = ("Wait-k", "MMA", "Single Path")
@@ -45,21 +46,20 @@ def difference(mine: float | None, other: float | None) -> float | None:
 
 def summary(rows: list[dict], names: list[str]) -> str:
     """A line for each rival and AL: for each training the mean lead over test sets and directions, and its range."""
-    lines = ["| Dual Paths against | AL |" + "".join(f" BLEU, {name} | IoU |" for name in names)]
-    lines.append("|---|---|" + "---|---|" * len(names))
+    lines = []
     for rival in RIVALS:
         for lag in LAGS:
-            cells = []
+            line = {"Dual Paths against": rival, "AL": str(lag)}
             for name in names:
                 key = (name, rival, lag)
                 here = [row for row in rows if (row["training"], row["rival"], row["AL"]) == key]
                 bleu = [row["BLEU"] for row in here]
-                cells += [f"{mean(bleu):+.1f} ({min(bleu):+.1f} to {max(bleu):+.1f})" if here else ""]
+                line[f"BLEU, {name}"] = f"{mean(bleu):+.1f} ({min(bleu):+.1f} to {max(bleu):+.1f})" if here else ""
                 learned = here and rival != "Wait-k"  # a fixed path has nothing to agree on
-                cells += [f"{mean(row['IoU'] for row in here):+.2f}" if learned else ""]
-            if any(cells):
-                lines.append(f"| {rival} | {lag} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+                line[f"IoU, {name}"] = f"{mean(row['IoU'] for row in here):+.2f}" if learned else ""
+            if any(list(line.values())[2:]):
+                lines.append(line)
+    return as_markdown(lines)
 
 
 def main():

@@ -1,15 +1,22 @@
 r"""Train as scripts/train.py does, with the authors' biased alpha in place of the exact one: what is exactness worth?
 
-    python scripts/train_biased_alpha.py RECIPE [--key value ...]
+    python scripts/experiments/train_biased_alpha.py RECIPE [--key value ...]
 
 Alpha is computed with cumulative products and an epsilon of 0.01, as the authors' released code does.
-scripts/comparisons/multi30k-variants.yaml uses it.
+plans/multi30k-variants.yaml uses it.
 """
 
+import sys
+from pathlib import Path
+
 import torch
+
+
+sys.path.append(str(Path(__file__).parents[1]))
+
 from benchmark import cumulative_product_alignment
 
-from hf_dualpath import layers_dualpath
+from hf_dualpath.model import policies_dualpath
 from hf_dualpath.model.monotonic_attention import last_source_position
 from hf_dualpath.training.run import main
 
@@ -22,5 +29,5 @@ def biased_alignment(selection_probability: torch.Tensor, source_mask: torch.Ten
 
 
 if __name__ == "__main__":
-    layers_dualpath.expected_alignment = biased_alignment
+    policies_dualpath.expected_alignment = biased_alignment
     main()

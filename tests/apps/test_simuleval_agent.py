@@ -64,8 +64,8 @@ def test_the_same_figures(setting, dials, tmp_path):
     report = evaluate_checkpoint(model, folder / "test.de", folder / "test.en", "de-en", progress=False, **dials)
     ours = report.directions["de-en"]
     for name in ("AL", "LAAL", "AP", "DAL"):
-        assert ours.latency["word"][name] == pytest.approx(theirs[name], abs=1e-6)
-    assert ours.quality["bleu"] == pytest.approx(theirs["BLEU"], abs=1e-6)
+        assert ours.figures[f"{name} (words)"] == pytest.approx(theirs[name], abs=1e-6)
+    assert ours.figures["BLEU"] == pytest.approx(theirs["BLEU"], abs=1e-6)
 
     system = load_systems(tmp_path / "out" / "instances.log")[0]
     assert system.word_al == pytest.approx(theirs["AL"], abs=1e-6) and system.bleu == pytest.approx(

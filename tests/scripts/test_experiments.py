@@ -1,4 +1,4 @@
-"""scripts/comparison.py and scripts/release.py, from a plan to tables, with models of a few updates."""
+"""scripts/experiments: from a plan to tables and to a release, with models of a few updates."""
 
 import csv
 import json
@@ -71,29 +71,29 @@ def test_from_a_plan_to_tables(tmp_path):
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan, sort_keys=False))
     where = (tmp_path / "plan.yaml", "--runs", tmp_path / "runs")
     data = ("--data_dir", tmp_path / "data")
-    assert "dual: done" in script("comparison.py", "train", *where, *data, "--jobs", "2")
-    assert script("comparison.py", "train", *where, *data) == "", "what is there is not made again"
+    assert "dual: done" in script("experiments/plan.py", "train", *where, *data, "--jobs", "2")
+    assert script("experiments/plan.py", "train", *where, *data) == "", "what is there is not made again"
     with pytest.raises(AssertionError, match="there is no .*t.align; --sets"):
         (tmp_path / "data" / "t.align").rename(tmp_path / "t.align")
-        script("comparison.py", "evaluate", *where, *data)
+        script("experiments/plan.py", "evaluate", *where, *data)
     (tmp_path / "t.align").rename(tmp_path / "data" / "t.align")
-    script("comparison.py", "evaluate", *where, *data)
-    text = script("comparison.py", "tables", *where, "--output", tmp_path / "tables")
+    script("experiments/plan.py", "evaluate", *where, *data)
+    text = script("experiments/plan.py", "tables", *where, "--output", tmp_path / "tables")
     assert "| Wait-k | wait-2 |" in text and "A_nec de-en" in text
     assert (tmp_path / "tables" / "tables.md").read_text() == text
     assert "| Dual Paths | en-de |" in text and "| Wait-k | en-de |" not in text, "the curves leave variants out"
     with open(tmp_path / "tables" / "gold.csv") as file:
         rows = list(csv.DictReader(file))
     assert [(row["run"], row["direction"]) for row in rows[::2]] == [(name, "de-en") for name in plan["runs"]]
-    assert float(rows[-1]["necessity"]) > 0 and 0 < float(rows[-1]["IoU"]) <= 1
+    assert float(rows[-1]["A_nec"]) > 0 and 0 < float(rows[-1]["IoU"]) <= 1
     report = json.loads((tmp_path / "runs/dual/reports/test/report.json").read_text())
     table = json.loads((tmp_path / "tables/test.json").read_text())
-    latency = report["directions"]["de-en"]["latency"]
-    assert table[-2]["AL"] == latency["token"]["AL"] and table[-2]["word_AL"] == latency["word"]["AL"]
+    figures = report["directions"]["de-en"]["figures"]
+    assert table[-2]["AL"] == figures["AL (tokens)"] and table[-2]["word_AL"] == figures["AL (words)"]
     assert (tmp_path / "tables" / "test.png").is_file()
     runs = (tmp_path / "runs" / name for name in ("wait-2", "dual"))
     sides = ("--source", tmp_path / "data" / "t.de", "--target", tmp_path / "data" / "t.en")
-    found = csv.DictReader(script("path_gap.py", *runs, *sides).splitlines())
+    found = csv.DictReader(script("experiments/path_gap.py", *runs, *sides).splitlines())
     gaps = {(row["run"], row["direction"]): float(row["gap"]) for row in found}
     assert gaps["wait-2", "de-en"] == gaps["wait-2", "en-de"] == 0, "a fixed path is the same in training and decoding"
     assert gaps["dual", "de-en"] != 0 != gaps["dual", "en-de"]
@@ -116,7 +116,7 @@ def test_leads_over_several_trainings(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "test.json").write_text(json.dumps(rows))
     folders = [tmp_path / name for name in ("seed-1", "seed-2")]
-    text = script("seeds.py", *folders, "--sets", "test", "--output", tmp_path)
+    text = script("experiments/seeds.py", *folders, "--sets", "test", "--output", tmp_path)
     assert text == (tmp_path / "seeds.md").read_text()
     assert "| Wait-k | 2 | +2.0 (+2.0 to +2.0) |  | +3.0 (+3.0 to +3.0) |  |" in text
     assert "| MMA | 3 | +0.0 (+0.0 to +0.0) | +0.02 | +1.0 (+1.0 to +1.0) | +0.02 |" in text
@@ -126,7 +126,7 @@ def test_leads_over_several_trainings(tmp_path):
 
 
 def test_the_biased_alpha_is_exact_but_for_its_epsilon(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "scripts")
+    monkeypatch.syspath_prepend(ROOT / "scripts" / "experiments")
     from train_biased_alpha import biased_alignment
 
     p = torch.rand(2, 3, 7, 9, dtype=torch.float64, generator=torch.manual_seed(0))
@@ -139,13 +139,13 @@ def test_the_biased_alpha_is_exact_but_for_its_epsilon(monkeypatch):
 def test_release(tmp_path):
     settings = [str(word) for key, value in TINY.items() for word in (f"--{key}", value)]
     run = tmp_path / "run"
-    script("train.py", ROOT / "scripts/recipes/toy.yaml", "--output_dir", run, "--disable_tqdm", "true", *settings)
+    script("train.py", "toy", "--output_dir", run, "--disable_tqdm", "true", *settings)
     for stem in ("tatoeba_deen/test", "multi30k_deen/test_2016_flickr", "newstest_deen/newstest2015"):
         write_test_set(tmp_path / "data" / stem)
         for language in ("de", "en"):
             file = tmp_path / "data" / f"{stem}.{language}"
             subprocess.run(["gzip", file], check=True)
-    script("release.py", run, "--data", tmp_path / "data", "--output", tmp_path / "card")
+    script("experiments/release.py", run, "--data", tmp_path / "data", "--output", tmp_path / "card")
     card = (tmp_path / "card" / "README.md").read_text(encoding="utf-8")
     assert "newstest2015 (out of domain) | en-de" in card and "write_threshold 0.9" in card
     assert {"path.png", "dial.png", "replay.gif", "dial.csv", "results.json"} <= {
@@ -157,4 +157,4 @@ def test_release(tmp_path):
 def test_a_plan_without_such_a_run(tmp_path):
     (tmp_path / "plan.yaml").write_text("runs: {dual: {}}")
     with pytest.raises(AssertionError, match="no run of the plan matches wait"):
-        script("comparison.py", "train", tmp_path / "plan.yaml", "--runs", tmp_path, "--only", "wait")
+        script("experiments/plan.py", "train", tmp_path / "plan.yaml", "--runs", tmp_path, "--only", "wait")

@@ -1,8 +1,8 @@
 """Train every system of a comparison from one warm start, measure them, and write the tables and curves.
 
-    python scripts/comparison.py train    scripts/comparisons/multi30k.yaml --data_dir DATA --runs runs/multi30k
-    python scripts/comparison.py evaluate scripts/comparisons/multi30k.yaml --data_dir DATA --runs runs/multi30k
-    python scripts/comparison.py tables   scripts/comparisons/multi30k.yaml --runs runs/multi30k --output DIR
+    python plan.py train plans/multi30k.yaml --data_dir DATA --runs runs/multi30k
+    python plan.py evaluate plans/multi30k.yaml --data_dir DATA --runs runs/multi30k
+    python plan.py tables plans/multi30k.yaml --runs runs/multi30k --output DIR
 
 Each step takes up where it was cut short: what is there is not made again. `train --jobs 2` keeps two cores busy.
 """
@@ -20,9 +20,10 @@ from pathlib import Path
 
 import yaml
 
-from hf_dualpath.evaluation.comparison import as_csv, at_latency, contests, load_systems
+from hf_dualpath.evaluation.comparison import at_latency, contests, load_systems
 from hf_dualpath.evaluation.pictures import quality_latency_curve
 from hf_dualpath.evaluation.report import evaluate_checkpoint
+from hf_dualpath.evaluation.tables import as_csv, as_markdown
 
 
 def train(plan: dict, runs: Path, data_dir: Path, names: list[str], jobs: int, seed: int):
@@ -61,7 +62,8 @@ def train_one(plan: dict, name: str, runs: Path, data_dir: Path, seed: int):
     settings = {key: value for key, value in settings_of(plan, name).items() if key not in ("label", "variant_of")}
     if start := settings.pop("start", None):
         settings["init_from"] = runs / start
-    script = Path(__file__).with_name(settings.pop("script", "train.py"))
+    script = settings.pop("script", None)
+    script = Path(__file__).with_name(script) if script else Path(__file__).parents[1] / "train.py"
     unmeasured = {"eval_strategy": "no", "test_source": "", "test_target": ""}  # only `evaluate` reads a test set
     settings = {"disable_tqdm": True, "seed": seed} | unmeasured | settings
     command = [sys.executable, str(script), plan["recipe"], "--data_dir", str(data_dir), "--output_dir", str(folder)]
@@ -83,9 +85,7 @@ def evaluate(plan: dict, runs: Path, data_dir: Path, names: list[str], sets: lis
             source, target, *alignments = (str(data_dir / file) for file in files)
             found = evaluate_checkpoint(str(runs / name), source, target, None, *alignments, progress=False)
             found.save(report)
-            scores = {key: round(r.quality["bleu"], 2) for key, r in found.directions.items()}
-            lags = {key: round(r.latency["token"]["AL"], 2) for key, r in found.directions.items()}
-            print(f"{name}, {test_set}: BLEU {scores}, AL {lags}, IoU {found.iou}", flush=True)
+            print(f"{name}, {test_set}:\n{as_markdown(found.rows())}", flush=True)
 
 
 # Tables
@@ -100,25 +100,23 @@ def measured(plan: dict, runs: Path, names: list[str], test_set: str) -> Iterato
             continue
         summary = json.loads(file.read_text())
         for direction, report in summary["directions"].items():
-            lag, quality = report["latency"]["token"], report["quality"]
+            figures = report["figures"]
             yield {
                 "run": name,
                 "system": plan["runs"][name]["label"],
                 "direction": direction,
-                "BLEU": quality["bleu"],
-                "interval": quality["bleu_interval"],
-                **{metric: lag[metric] for metric in ("CR", "AP", "AL", "DAL")},
-                "word_AL": report["latency"]["word"]["AL"],
-                "sufficiency": report["paths"].get("sufficiency"),
-                "necessity": report["paths"].get("necessity"),
-                "IoU": summary["iou"],
-                "offline": lag["AP"] == 1.0,
+                "BLEU": figures["BLEU"],
+                "interval": figures["BLEU ±"],
+                **{metric: figures[f"{metric} (tokens)"] for metric in ("CR", "AP", "AL", "DAL")},
+                "word_AL": figures["AL (words)"],
+                **{metric: figures.get(metric) for metric in ("A_suf", "A_nec", "IoU")},
+                "offline": report["reads_everything"],
             }
 
 
 def tables(plan: dict, runs: Path, names: list[str], output: Path):
-    """For each test set a CSV and a JSON of all runs, paired tests at like latency and, without the variants, a curve
-    and BLEU at equal latency; and all tables in Markdown."""
+    """For each test set a CSV and a JSON of all runs, paired tests at similar latency and, without the variants, a
+    curve and BLEU at equal latency; and all tables in Markdown."""
     output.mkdir(parents=True, exist_ok=True)
     text = []
     for test_set, files in plan["test_sets"].items():
@@ -136,7 +134,12 @@ def tables(plan: dict, runs: Path, names: list[str], output: Path):
             quality_latency_curve(curves, [output / f"{test_set}.png"])
             matched = at_latency(curves)
             write_csv(output / f"{test_set}-at-latency.csv", matched)
-            text += ["BLEU at equal latency, read off the curves:", markdown(matched)]
+            text += [
+                "BLEU at equal latency, read off the curves:",
+                as_markdown(
+                    [{k: f"{v:.1f}" if isinstance(v, float) else v for k, v in row.items()} for row in matched]
+                ),
+            ]
     (output / "tables.md").write_text("\n\n".join(text) + "\n")
     print("\n\n".join(text))
 
@@ -152,7 +155,7 @@ def rivals(runs: dict, names: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def paired(plan: dict, runs: Path, names: list[str], test_set: str) -> Iterator[dict]:
-    """Rivals of like latency (AL within half a word): who is ahead?"""
+    """Rivals of similar latency (AL within half a word): who is ahead?"""
     systems = {}
     for name in names:
         for system in load_systems(runs / name / "reports" / test_set):
@@ -182,26 +185,18 @@ def write_csv(path: Path, rows: list[dict]):
 
 def by_run(rows: list[dict]) -> str:
     """One line a run, both directions side by side."""
-    with_paths = any(row["necessity"] is not None for row in rows)
+    with_paths = any(row["A_nec"] is not None for row in rows)
     lines = {}
     for row in rows:
         line = lines.setdefault(row["run"], {"system": row["system"], "run": row["run"]})
         line[f"BLEU {row['direction']}"] = f"{row['BLEU']:.1f} ± {row['interval']:.1f}"
         line[f"AL {row['direction']}"] = f"{row['AL']:.2f}"
         if with_paths:
-            line[f"A_suf {row['direction']}"] = f"{row['sufficiency']:.3f}"
-            line[f"A_nec {row['direction']}"] = f"{row['necessity']:.3f}"
+            line[f"A_suf {row['direction']}"] = f"{row['A_suf']:.3f}"
+            line[f"A_nec {row['direction']}"] = f"{row['A_nec']:.3f}"
     for row in rows:
         lines[row["run"]]["IoU"] = "" if row["IoU"] is None else f"{row['IoU']:.3f}"
-    return markdown(list(lines.values()))
-
-
-def markdown(rows: list[dict]) -> str:
-    def cell(value) -> str:
-        return "" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
-
-    lines = ["| " + " | ".join(rows[0]) + " |", "|" + "---|" * len(rows[0])] if rows else []
-    return "\n".join(lines + ["| " + " | ".join(map(cell, row.values())) + " |" for row in rows])
+    return as_markdown(list(lines.values())).rstrip()
 
 
 def main():
