@@ -40,8 +40,8 @@ class SiMTConfig(PreTrainedConfig):
 
     policy (`str`, *optional*, defaults to `"shared_path"`):
         How READ and WRITE are decided: `"offline"` (read all, then write), `"wait_k"` and `"static_rw"` (fixed),
-        `"mma"` (every head of every decoder layer decides), `"shared_path"` (the first decoder layer's heads decide for
-        all layers), or another that was registered with `register_policy`.
+        `"mma"` (every head of every decoder layer decides), `"shared_path"` (the first decoder layer's heads decide
+        for all layers), or another that was registered with `register_policy`.
     policy_settings (`dict`, *optional*):
         Settings of that policy, such as `{"start": 4, "turn": 2}` for `"static_rw"`.
     monotonic_attention (`str`, *optional*, defaults to `"infinite_lookback"`):
@@ -206,7 +206,8 @@ class DualPathConfig(PreTrainedConfig):
         backward_config ([`SiMTConfig`] or `dict`, *optional*):
             The other direction. By default the forward one with its vocabularies swapped.
         source_language, target_language (`str`, *optional*):
-            Names of the two languages, by default the forward configuration's; `"de"` and `"en"` give the directions `"de-en"` and `"en-de"`.
+            Names of the two languages, by default the forward configuration's; `"de"` and `"en"` give the directions
+            `"de-en"` and `"en-de"`.
         share_embeddings (`bool`, *optional*):
             Whether both directions use one embedding table. Defaults to True where the vocabulary is joint.
     """
