@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from huggingface_hub import HfApi, ModelCard, get_token, snapshot_download
+from huggingface_hub import HfApi, ModelCard, ModelCardData, get_token, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerFast
@@ -221,13 +221,12 @@ def card_of_the_mean(folders: Sequence[Path]) -> ModelCard:
         card = ModelCard.load(card)
         card.data.eval_results = card.data.model_name = None
     else:
-        header = (
-            "library_name: transformers\npipeline_tag: translation\ntags:\n- simultaneous-translation\n- hf_dualpath"
-        )
-        card = ModelCard(f"---\n{header}\n---\n\n# Simultaneous translation\n")
+        tags = ["simultaneous-translation", "hf_dualpath"]
+        data = ModelCardData(library_name="transformers", pipeline_tag="translation", tags=tags)
+        card = ModelCard(f"---\n{data}\n---\n\n# Simultaneous translation\n")
     card.text += (
-        f"\n## Averaged weights\n\nThese weights are the mean of {', '.join(folder.name for folder in folders)} of that "
-        "training. Results above were measured on the training's own last weights.\n"
+        f"\n## Averaged weights\n\nThese weights are the mean of {', '.join(folder.name for folder in folders)}. "
+        "Results above, if any, are of the training's own final weights.\n"
     )
     return card
 

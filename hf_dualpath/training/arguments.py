@@ -10,7 +10,7 @@ from ..model.policies_dualpath import POLICIES
 
 
 if torch.distributed.is_available():
-    # Imported while a process group is open, as DDP does, it keeps the group and its threads for ever (pytorch #190489).
+    # Imported while a process group is open, as DDP does, it keeps the group and its threads alive (pytorch #190489).
     import torch.distributed.nn.functional  # noqa: F401
 
 # A system is a policy and a way to train it. These two share a policy; every other system is called like its policy.

@@ -152,9 +152,7 @@ def train(recipe: str | Path | None, overrides: list[str]) -> DualPathTrainer:
             tokenizers=tokenizers,
         )
         if finished:
-            trainer.say(
-                f"The run in {output} has finished, and its model stays as it is; for a new run give another `output_dir`."
-            )
+            trainer.say(f"The run in {output} has finished: its model stays. For a new run give another `output_dir`.")
         else:
             if resume is not None:
                 trainer.say(f"Going on from {resume}; for a new run give another `output_dir`.")
@@ -175,7 +173,7 @@ def train(recipe: str | Path | None, overrides: list[str]) -> DualPathTrainer:
 
 
 def has_finished(output: Path, arguments: DualPathTrainingArguments) -> bool:
-    """Whether a run left its final model here, after as long a training as is asked for now, or after an early stop."""
+    """Whether a run left its final model here, and its plan was at least as long as what is asked for now."""
     if not (output / TRAINER_STATE_NAME).is_file():
         return False
     state = TrainerState.load_from_json(str(output / TRAINER_STATE_NAME))
@@ -205,7 +203,7 @@ def measured(split: str, results: dict[str, float]) -> bool:
 def prepare_data(
     model: ModelArguments, data: DataArguments, arguments: DualPathTrainingArguments, start: str | Path | None
 ) -> tuple[DatasetDict, tuple, Dataset]:
-    """The pairs of each split, both tokenizers (those of `start` where it has some), and the training pairs as tokens."""
+    """The pairs of each split, both tokenizers (those of `start` where it has some), and the training tokens."""
     set_seed(arguments.seed)
     with arguments.main_process_first(desc="preparing the data"):
         pairs = load_pairs(data)

@@ -32,7 +32,7 @@ def one_run_in(folder: str | Path, is_main_process: bool = True) -> Iterator[Non
         except BlockingIOError as error:
             file.seek(0)
             raise BlockingIOError(
-                f"Another run (process {file.read()}) is training in {folder}: wait for it, or give another `output_dir`."
+                f"Process {file.read()} is training in {folder}: wait for its end, or give another `output_dir`."
             ) from error
         file.truncate(0)
         file.write(str(os.getpid()))

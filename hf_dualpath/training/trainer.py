@@ -125,7 +125,8 @@ class DualPathTrainer(Trainer):
 
     ```python
     from datasets import Dataset
-    from hf_dualpath import DualPathConfig, DualPathForConditionalGeneration, DualPathTrainer, DualPathTrainingArguments
+    from hf_dualpath import DualPathConfig, DualPathForConditionalGeneration
+    from hf_dualpath import DualPathTrainer, DualPathTrainingArguments
     from hf_dualpath.inference.tokenization import train_bpe_tokenizer
 
     pairs = Dataset.from_dict({"source": ["der Hund", "die Katze"], "target": ["the dog", "the cat"]})
@@ -188,9 +189,7 @@ class DualPathTrainer(Trainer):
             self.say("`compute_loss_func` has no effect: give `loss`, which sees both directions.")
         if self.args.save_total_limit == 1:
             self.args.save_total_limit = 2
-            self.say(
-                "`save_total_limit` is 2, not 1: a run that is killed while it saves needs the checkpoint before."
-            )
+            self.say("`save_total_limit` is 2, not 1: a run killed while it saves needs the checkpoint before.")
 
     # Data and schedule
 

@@ -260,7 +260,7 @@ def _no_double_backward(*_):
 def _define_operators():
     """Registers both expectations with torch, so that torch.compile sees one node for each.
 
-    Compiled code relies on what the fake kernels promise: every result is contiguous, whatever the strides it came from.
+    Compiled code relies on what the fake kernels promise: every result is contiguous, whatever came in.
     """
 
     def define(name, function, schema, fake):
