@@ -14,6 +14,7 @@ import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
 from safetensors import safe_open
+from safetensors.torch import load_file
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast, Trainer, TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
@@ -24,7 +25,7 @@ from transformers.trainer_utils import (
     TrainOutput,
     unwrap_peft_model,
 )
-from transformers.utils import logging
+from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, logging
 
 from ..errors import DataError
 from ..evaluation.metrics import METRICS, Sentence, TestSet
@@ -80,6 +81,13 @@ def check_same_sizes(model, checkpoint: str | Path):
             )
 
 
+def load_added_adapter(model, file: Path):
+    from peft import set_peft_model_state_dict
+
+    weights = {name.removeprefix("base_model.model."): tensor for name, tensor in load_file(file).items()}
+    set_peft_model_state_dict(model, weights, model.active_adapters()[0])
+
+
 class EpochCallback(TrainerCallback):
     """Tells the sampler which epoch it is, which the library forgets when it resumes in the middle of one."""
 
@@ -131,13 +139,13 @@ class DualPathTrainer(Trainer):
 
     pairs = Dataset.from_dict({"source": ["der Hund", "die Katze"], "target": ["the dog", "the cat"]})
     tokenizer = train_bpe_tokenizer([*pairs["source"], *pairs["target"]], vocab_size=300)
-    sizes = {"vocab_size": len(tokenizer), "d_model": 64, "encoder_layers": 2, "decoder_layers": 2}
+    sizes = {"vocab_size": len(tokenizer), "d_model": 64, "encoder_layers": 1, "decoder_layers": 1}
     config = DualPathConfig(forward_config=sizes, source_language="de", target_language="en")
-    settings = DualPathTrainingArguments("runs/mine", max_steps=30, warmup_steps=10)
+    settings = DualPathTrainingArguments("runs/mine", max_steps=50, learning_rate=5e-3, warmup_steps=10)
     model, data = DualPathForConditionalGeneration(config), {"train_dataset": pairs, "eval_dataset": pairs}
     trainer = DualPathTrainer(model, settings, **data, tokenizers=(tokenizer, tokenizer))
     trainer.train()
-    trainer.save_model()  # `dualpath translate --model runs/mine "die Katze"`
+    trainer.save_model()  # then `dualpath translate --model runs/mine "die Katze"` writes "the cat"
     ```
     """
 
@@ -347,8 +355,8 @@ class DualPathTrainer(Trainer):
     def evaluate(
         self,
         eval_dataset: Dataset | dict[str, Dataset] | str | None = None,
-        ignore_keys=None,
-        metric_key_prefix="eval",
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
         """Decodes all directions simultaneously, sentences shared among the processes: BLEU and token-level AL."""
         pairs = self.eval_dataset if eval_dataset is None else eval_dataset
@@ -358,25 +366,32 @@ class DualPathTrainer(Trainer):
             for name, part in pairs.items():
                 found |= self.evaluate(part, ignore_keys, f"{metric_key_prefix}_{name}")
             return found
-        metrics = self.predict(pairs, ignore_keys, metric_key_prefix).metrics
+        metrics = self.measure(pairs, metric_key_prefix).metrics
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
-    def predict(self, test_dataset: Dataset, ignore_keys=None, metric_key_prefix: str = "test") -> PredictionOutput:
-        """Translates the sources of a test set in all directions.
+    def predict(
+        self, test_dataset: Dataset, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test"
+    ) -> PredictionOutput:
+        """Translates a test set in all directions.
 
         Returns:
             `PredictionOutput`: The tokens written and those of the references, padded with -100, and the metrics. Of a
             dual model the tokens are pairs of arrays, of the forward and of the backward direction.
         """
-        if test_dataset is None:
+        output = self.measure(test_dataset, metric_key_prefix)
+        self.control = self.callback_handler.on_predict(self.args, self.state, self.control, output.metrics)
+        return output
+
+    def measure(self, pairs: Dataset | None, metric_key_prefix: str) -> PredictionOutput:
+        if pairs is None:
             raise ValueError("There is nothing to evaluate on: give the trainer an `eval_dataset`.")
-        self.check_texts(test_dataset, "eval_dataset")
+        self.check_texts(pairs, "eval_dataset")
         began = time.perf_counter()
         metrics, written, references = {}, [], []
         for name, (model, forward) in directions_of(self.core).items():
-            measured = self.translate(test_dataset, name, model, forward)
+            measured = self.translate(pairs, name, model, forward)
             for figure, metric in FIGURES.items():
                 metrics[f"{metric_key_prefix}_{name}_{figure}"] = METRICS[metric](measured)
             target_tokenizer = self.tokenizers[1 if forward else 0]
@@ -442,8 +457,12 @@ class DualPathTrainer(Trainer):
         return TrainOutput(state.global_step, 0.0, {})
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None):
+        adapter = Path(resume_from_checkpoint) / ADAPTER_SAFE_WEIGHTS_NAME
         if (Path(resume_from_checkpoint) / WEIGHTS).is_file():
             check_same_sizes(self.core, resume_from_checkpoint)
+        elif adapter.is_file() and self.core is self.accelerator.unwrap_model(self.model, keep_torch_compile=False):
+            load_added_adapter(self.core, adapter)  # of `add_adapter`, which the library saves and cannot resume
+            return
         super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _save_checkpoint(self, model, trial):
