@@ -1,22 +1,28 @@
 """Whole checkpoints: loading one direction, averaging the last ones of a run, and publishing one on the Hub."""
 
+import hashlib
+import json
+import os
 import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from huggingface_hub import HfApi, get_token, snapshot_download
+from huggingface_hub import HfApi, ModelCard, ModelCardData, get_token, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from ..model.configuration_dualpath import DualPathConfig, SiMTConfig
 from ..model.modeling_dualpath import DualPathForConditionalGeneration, SiMTForConditionalGeneration
 from .tokenization import load_tokenizers
 
 
+logger = logging.get_logger(__name__)
 WEIGHTS = "model.safetensors"
+COMPLETE = "complete"  # the mark of a checkpoint that was wholly written: size and sha256 of each of its files
 # What a published folder holds; optimizer states and other checkpoints of a run stay at home.
 PUBLISHED = (
     "*.safetensors",
@@ -105,16 +111,68 @@ def load_direction(path: str | Path, direction: str | None = None, **options) ->
     return next(iter(load_directions(path, direction or "forward", **options).values()))
 
 
+def mark_complete(folder: str | Path):
+    """Marks a checkpoint of a run as wholly written, after all its files have reached the disk."""
+    folder = Path(folder)
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != COMPLETE)
+    marks = {str(path.relative_to(folder)): [path.stat().st_size, digest(path, sync=True)] for path in files}
+    draft = folder / f".{COMPLETE}"
+    with draft.open("w", encoding="utf-8") as file:
+        json.dump(marks, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(folder / COMPLETE)
+
+
+def digest(path: Path, sync: bool = False) -> str:
+    sha256 = hashlib.sha256()
+    with path.open("rb") as file:
+        if sync:
+            os.fsync(file.fileno())
+        while block := file.read(2**20):
+            sha256.update(block)
+    return sha256.hexdigest()
+
+
+def damaged_file(folder: str | Path) -> str | None:
+    """The first file of a marked checkpoint that is not as its mark says."""
+    marks = json.loads((Path(folder) / COMPLETE).read_text(encoding="utf-8") or "{}")  # empty before version 0.3
+    for name, (size, sha256) in marks.items():
+        path = Path(folder) / name
+        if not path.is_file() or path.stat().st_size != size or digest(path) != sha256:
+            return name
+    return None
+
+
+def complete_checkpoints(run: str | Path, count: int) -> list[Path]:
+    """The last `count` checkpoints of a run that were wholly written and still are whole, newest first."""
+    marked = (path.parent for path in Path(run).glob(f"checkpoint-*/{COMPLETE}"))
+    found = []
+    for folder in sorted(marked, key=lambda folder: -int(folder.name.split("-")[-1])):
+        damaged = damaged_file(folder)
+        if damaged is None:
+            found.append(folder)
+        else:
+            logger.warning(f"{folder} is left out: its {damaged} is cut short, changed or missing.")
+        if len(found) == count:
+            break
+    return found
+
+
+def last_complete_checkpoint(run: str | Path) -> str | None:
+    """The newest checkpoint that is whole; a run may have been killed while it saved."""
+    return next(map(str, complete_checkpoints(run, 1)), None)
+
+
 def last_checkpoints(run: str | Path, count: int) -> list[Path]:
-    """The last `count` checkpoints of a training run, oldest first."""
-    folders = [path for path in Path(run).glob("checkpoint-*") if (path / WEIGHTS).is_file()]
-    folders.sort(key=lambda path: int(path.name.split("-")[-1]))
+    """The last `count` complete checkpoints of a training run, oldest first."""
+    folders = complete_checkpoints(run, count)
     if len(folders) < count:
         raise ValueError(
-            f"{run} holds fewer than {count} checkpoints: {len(folders)}. Save more often (`save_steps`) or keep more "
-            "(`save_total_limit`)."
+            f"{run} holds fewer than {count} complete checkpoints: {len(folders)}. Save more often (`save_steps`) or "
+            "keep more (`save_total_limit`)."
         )
-    return folders[-count:]
+    return folders[::-1]
 
 
 def average_checkpoints(folders: Sequence[str | Path], output: str | Path, half: bool = False) -> Path:
@@ -151,7 +209,26 @@ def average_checkpoints(folders: Sequence[str | Path], output: str | Path, half:
             copy.parent.mkdir(exist_ok=True)
             shutil.copyfile(path, copy)
     save_file(mean, output / WEIGHTS, metadata={"format": "pt"})
+    if output.resolve() != folders[-1].parent.resolve() and not (output / "README.md").is_file():
+        card_of_the_mean(folders).save(output / "README.md")
     return output
+
+
+def card_of_the_mean(folders: Sequence[Path]) -> ModelCard:
+    """The card of the run that the checkpoints are from, without its claim to results: these are other weights."""
+    card = folders[-1].parent / "README.md"
+    if card.is_file():
+        card = ModelCard.load(card)
+        card.data.eval_results = card.data.model_name = None
+    else:
+        tags = ["simultaneous-translation", "hf_dualpath"]
+        data = ModelCardData(library_name="transformers", pipeline_tag="translation", tags=tags)
+        card = ModelCard(f"---\n{data}\n---\n\n# Simultaneous translation\n")
+    card.text += (
+        f"\n## Averaged weights\n\nThese weights are the mean of {', '.join(folder.name for folder in folders)}. "
+        "Results above, if any, are of the training's own final weights.\n"
+    )
+    return card
 
 
 def published_files(folder: str | Path) -> list[Path]:

@@ -83,6 +83,7 @@ class DualPathOutput(ModelOutput):
 class SiMTPreTrainedModel(PreTrainedModel):
     config: SiMTConfig
     base_model_prefix = "model"
+    accepts_loss_kwargs = False  # `loss` is a mean over the batch: a plain Trainer divides it by accumulation steps
     supports_gradient_checkpointing = True
     _no_split_modules = ["SiMTEncoderLayer", "SiMTDecoderLayer"]
     _supports_sdpa = True
@@ -448,6 +449,7 @@ class DualPathForConditionalGeneration(CheckedLoadingMixin, PreTrainedModel, Sim
     """A forward and a backward direction in one module, so that each path can supervise the other (section 3)."""
 
     config: DualPathConfig
+    accepts_loss_kwargs = False
     supports_gradient_checkpointing = True
     _no_split_modules = SiMTPreTrainedModel._no_split_modules
     _supports_sdpa = True

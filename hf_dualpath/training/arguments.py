@@ -2,11 +2,16 @@
 
 from dataclasses import dataclass, field
 
+import torch.distributed
 import yaml
 from transformers import TrainingArguments
 
 from ..model.policies_dualpath import POLICIES
 
+
+if torch.distributed.is_available():
+    # Imported while a process group is open, as DDP does, it keeps the group and its threads alive (pytorch #190489).
+    import torch.distributed.nn.functional  # noqa: F401
 
 # A system is a policy and a way to train it. These two share a policy; every other system is called like its policy.
 SYSTEMS = {"single_path": "shared_path", "dual_paths": "shared_path"}

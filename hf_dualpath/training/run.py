@@ -5,19 +5,22 @@ from dataclasses import MISSING, fields
 from enum import Enum
 from pathlib import Path
 
+from datasets import Dataset, DatasetDict
 from safetensors.torch import load_file
-from transformers import set_seed
+from transformers import TrainerState, set_seed
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import logging
 
-from ..inference.checkpoints import WEIGHTS, average_checkpoints, last_checkpoints
+from ..inference.checkpoints import WEIGHTS, average_checkpoints, last_checkpoints, last_complete_checkpoint
 from ..inference.tokenization import has_tokenizers, load_tokenizers
 from ..model.configuration_dualpath import DualPathConfig, SiMTConfig
 from ..model.modeling_dualpath import DualPathForConditionalGeneration, SiMTForConditionalGeneration
 from .arguments import DataArguments, DualPathTrainingArguments, ModelArguments, policy_of
-from .card import ModelCard
+from .card import FIGURES, ModelCard, results_of
 from .data import load_pairs, make_tokenizers, tokenize_pairs
+from .safety import one_run_in, writing_to
 from .settings import parse_recipe, show_settings
-from .trainer import DualPathTrainer, last_complete_checkpoint
+from .trainer import DualPathTrainer, check_same_sizes, directions_of
 from .warm_start import forward_of, start_from, starting_config, take_sizes
 
 
@@ -78,60 +81,102 @@ def build_model(
 
 
 def train(recipe: str | Path | None, overrides: list[str]) -> DualPathTrainer:
-    """Trains as the recipe says and leaves a complete checkpoint in `output_dir`. A run that was cut short goes on."""
+    """Trains as the recipe says and leaves a complete checkpoint in `output_dir`.
+
+    A run that was cut short goes on; of one that had finished only what is missing on its card is measured.
+    """
     model_arguments, data_arguments, arguments = parse_recipe(recipe, overrides)
     take_sizes(model_arguments)
     if model_arguments.system != "dual_paths":
         arguments.dual_weight = 0.0
+    output = Path(arguments.output_dir)
+    with one_run_in(output, arguments.process_index == 0):
+        resume = last_complete_checkpoint(output)
+        finished = has_finished(output, arguments)
+        pairs, tokenizers, train_dataset = prepare_data(
+            model_arguments, data_arguments, arguments, start=output if finished else resume
+        )
+        set_seed(arguments.seed)
+        trainer = DualPathTrainer(
+            build_model(model_arguments, data_arguments, tokenizers),
+            arguments,
+            train_dataset=train_dataset,
+            eval_dataset=pairs.get("validation"),
+            tokenizers=tokenizers,
+        )
+        if finished:
+            trainer.say(f"The run in {output} has finished: its model stays. For a new run give another `output_dir`.")
+        else:
+            if resume is not None:
+                trainer.say(f"Going on from {resume}; for a new run give another `output_dir`.")
+            trainer.train(resume_from_checkpoint=resume)
+            save_result(trainer)
+        check_same_sizes(trainer.core, output)
+        trainer.core.load_state_dict(load_file(output / WEIGHTS), strict=False)
+        results = results_of(output / "README.md") if finished else {}
+        missing = [split for split in ("validation", "test") if split in pairs and not measured(split, results)]
+        for split in missing:
+            found = trainer.evaluate(pairs[split], metric_key_prefix=split)
+            results |= {name: value for name, value in found.items() if name.endswith(tuple(f"_{f}" for f in FIGURES))}
+        if trainer.is_world_process_zero() and (missing or not (output / "README.md").is_file() or not finished):
+            card = make_card(model_arguments, data_arguments, arguments, results, recipe, overrides)
+            with writing_to(output):
+                (output / "README.md").write_text(card.render(), encoding="utf-8")
+    return trainer
+
+
+def has_finished(output: Path, arguments: DualPathTrainingArguments) -> bool:
+    """Whether a run left its final model here, and its plan was at least as long as what is asked for now."""
+    if not (output / TRAINER_STATE_NAME).is_file():
+        return False
+    state = TrainerState.load_from_json(str(output / TRAINER_STATE_NAME))
+    if arguments.max_steps > 0:
+        return state.max_steps >= arguments.max_steps
+    return state.num_train_epochs >= arguments.num_train_epochs
+
+
+def save_result(trainer: DualPathTrainer):
+    """The final model, averaged where that is asked for; then the state, which says that the model is whole."""
+    arguments = trainer.args
+    output = Path(arguments.output_dir)
+    if trainer.is_world_process_zero():
+        (output / TRAINER_STATE_NAME).unlink(missing_ok=True)
+    trainer.save_model()
+    if arguments.average_checkpoints and trainer.is_world_process_zero():
+        with writing_to(output):
+            average_checkpoints(last_checkpoints(output, arguments.average_checkpoints), output)
+    trainer.save_state()
+    trainer.accelerator.wait_for_everyone()
+
+
+def measured(split: str, results: dict[str, float]) -> bool:
+    return any(name.startswith(f"{split}_") for name in results)
+
+
+def prepare_data(
+    model: ModelArguments, data: DataArguments, arguments: DualPathTrainingArguments, start: str | Path | None
+) -> tuple[DatasetDict, tuple, Dataset]:
+    """The pairs of each split, both tokenizers (those of `start` where it has some), and the training tokens."""
     set_seed(arguments.seed)
-    resume = last_complete_checkpoint(arguments.output_dir)
-    if resume is not None:
-        logger.warning(f"Going on from {resume}; for a new run give another `output_dir`.")
     with arguments.main_process_first(desc="preparing the data"):
-        pairs = load_pairs(data_arguments)
+        pairs = load_pairs(data)
         if "train" not in pairs:
             raise ValueError(
                 "There is no training data: set `train_source` and `train_target`, `train_file` or `dataset`."
             )
-        start = resume or (model_arguments.init_from if data_arguments.tokenizer == "bpe" else None)
+        start = start or (model.init_from if data.tokenizer == "bpe" else None)
         if start is not None and has_tokenizers(start):
             tokenizers = load_tokenizers(start)
         else:
-            tokenizers = make_tokenizers(data_arguments, pairs["train"])
-        train_dataset = tokenize_pairs(
+            tokenizers = make_tokenizers(data, pairs["train"])
+        tokens = tokenize_pairs(
             pairs["train"],
             *tokenizers,
-            min(data_arguments.max_length, model_arguments.max_position_embeddings),
-            data_arguments.max_length_ratio,
-            data_arguments.preprocessing_workers,
+            min(data.max_length, model.max_position_embeddings),
+            data.max_length_ratio,
+            data.preprocessing_workers,
         )
-    set_seed(arguments.seed)
-    trainer = DualPathTrainer(
-        build_model(model_arguments, data_arguments, tokenizers),
-        arguments,
-        train_dataset=train_dataset,
-        eval_dataset=pairs.get("validation"),
-        tokenizers=tokenizers,
-    )
-    trainer.train(resume_from_checkpoint=resume)
-    trainer.save_model()
-    if arguments.average_checkpoints and trainer.is_world_process_zero():
-        average_checkpoints(
-            last_checkpoints(arguments.output_dir, arguments.average_checkpoints), arguments.output_dir
-        )
-    trainer.accelerator.wait_for_everyone()
-    if arguments.average_checkpoints:
-        averaged = load_file(Path(arguments.output_dir) / WEIGHTS)
-        trainer.accelerator.unwrap_model(trainer.model).load_state_dict(averaged, strict=False)
-    results = {}
-    for split in ("validation", "test"):
-        if split in pairs:
-            found = trainer.evaluate(pairs[split], metric_key_prefix=split)
-            results |= {name: value for name, value in found.items() if name.endswith(("_bleu", "_al"))}
-    if trainer.is_world_process_zero():
-        card = make_card(model_arguments, data_arguments, arguments, results, recipe, overrides)
-        Path(arguments.output_dir, "README.md").write_text(card.render(), encoding="utf-8")
-    return trainer
+    return pairs, tokenizers, tokens
 
 
 def make_card(
@@ -161,6 +206,7 @@ def make_card(
         system=model.system,
         languages=(data.source_language, data.target_language),
         data=data.data_description or f"`{used}`, {data.source_language}-{data.target_language}.",
+        dataset=data.dataset or Path(data.train_file or data.train_source).name,
         license=data.license,
         settings=settings,
         results=results,
@@ -201,4 +247,9 @@ def main(arguments: list[str] | None = None):
         return
     recipe = None if arguments[0].startswith("--") else arguments[0]
     trainer = train(recipe, arguments[1:] if recipe else arguments)
-    trainer.accelerator.end_training()
+    if trainer.is_world_process_zero():
+        folder, direction = trainer.args.output_dir, next(iter(directions_of(trainer.core)))
+        print(f"The checkpoint is in {folder}, its results are in {folder}/README.md. To use and to publish it:")
+        print(f'  dualpath translate --model {folder} --direction {direction} "..."')
+        print(f"  dualpath push {folder} your-name/your-model")
+    trainer.end()

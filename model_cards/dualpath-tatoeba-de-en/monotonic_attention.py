@@ -76,7 +76,7 @@ def _alignment_forward(p: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
         torch.sub(q, alpha, out=unread[low:high])
     # What flows past the last column never comes back: row i misses the sum of what rows 1..i lost.
     missing = _diagonal_view(q_diagonals, rows, columns + 1)[:, columns].cumsum(0)  # row, n
-    alpha = _diagonal_view(alpha_diagonals, rows, columns).permute(2, 0, 1).reshape(batch, heads, rows, columns)
+    alpha = _diagonal_view(alpha_diagonals, rows, columns).permute(2, 0, 1).reshape(p.shape).contiguous()
     last = last.view(batch, 1, 1, 1).expand(batch, heads, rows, 1)
     return alpha.scatter_add_(3, last, missing.t().reshape(batch, heads, rows, 1)), saved
 
@@ -97,7 +97,7 @@ def _alignment_backward(grad: Tensor, saved: Tensor, last: Tensor) -> Tensor:
         grad_q[low:high].addcmul_(p_diagonals[t, low:high], cell)
         # Row `high` starts on the next diagonal up; below it nothing has flowed yet.
     grad_p = _diagonal_view(difference.mul_(q_diagonals), rows, columns)
-    return grad_p.permute(2, 0, 1).reshape(batch, heads, rows, columns)
+    return grad_p.permute(2, 0, 1).reshape(grad.shape).contiguous()
 
 
 def expected_alignment(selection_probability: Tensor, source_mask: Tensor | None = None) -> Tensor:
@@ -175,7 +175,7 @@ def _attention_backward(grad: Tensor, alpha: Tensor, beta: Tensor, saved: Tensor
     for j in reversed(range(columns - 1)):
         pull[j].addcmul_(rest[j + 1], pull[j + 1])
     grad_energies = (grad * beta) - pull.mul_(w).t().reshape(grad.shape)
-    return grad_alpha.t().reshape(grad.shape).contiguous(), grad_energies
+    return grad_alpha.t().reshape(grad.shape).contiguous(), grad_energies.contiguous()
 
 
 def expected_attention(alpha: Tensor, energies: Tensor, source_mask: Tensor | None = None) -> Tensor:
@@ -258,7 +258,10 @@ def _no_double_backward(*_):
 
 
 def _define_operators():
-    """Registers both expectations with torch, so that torch.compile sees one node for each."""
+    """Registers both expectations with torch, so that torch.compile sees one node for each.
+
+    Compiled code relies on what the fake kernels promise: every result is contiguous, whatever came in.
+    """
 
     def define(name, function, schema, fake):
         operator = torch.library.custom_op(f"hf_dualpath::{name}", function, mutates_args=(), schema=schema)

@@ -9,6 +9,7 @@ from transformers import AutoModelForSeq2SeqLM
 from hf_dualpath import SiMTForConditionalGeneration, SimultaneousTranslator
 from hf_dualpath.apps.examples import DEFAULT_MODEL
 from hf_dualpath.inference.tokenization import load_tokenizers
+from hf_dualpath.training.arguments import policy_of
 from hf_dualpath.training.run import build_model, start_from, take_sizes
 from hf_dualpath.training.settings import parse_recipe
 
@@ -36,7 +37,7 @@ def test_from_recipe_to_a_complete_repository(tmp_path, capsys):
 def test_other_systems_and_warm_starts(system, tmp_path, capsys):
     train(capsys, tmp_path / "first", "--system", system)
     config = json.loads((tmp_path / "first" / "config.json").read_text())
-    assert config["policy"] == system and config["source_language"] == "de"
+    assert config["policy"] == policy_of(system) and config["source_language"] == "de"
     train(capsys, tmp_path / "dual", "--init_from", str(tmp_path / "first"), "--max_steps", "2")
     assert Path(tmp_path / "dual" / "model.safetensors").is_file()
 
