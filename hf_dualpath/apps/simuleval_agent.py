@@ -14,7 +14,8 @@ from simuleval.agents.states import AgentStates
 from simuleval.data.segments import Segment
 from simuleval.utils import entrypoint
 
-from hf_dualpath.inference.streaming import SimultaneousTranslator, Write
+from hf_dualpath.inference.events import Write
+from hf_dualpath.inference.streaming import SimultaneousTranslator
 from hf_dualpath.model.policies_dualpath import Dials
 
 
@@ -24,7 +25,7 @@ class DualPathAgent(TextToTextAgent):
 
     def __init__(self, args: Namespace):
         self.translator = SimultaneousTranslator.from_pretrained(
-            args.model, args.direction, is_sentence_end=None, **Dials.given_in(args)
+            args.model, args.direction, splitter=None, **Dials.given_in(args)
         )
         super().__init__(args)
 
