@@ -11,7 +11,7 @@ import time
 from rich.console import Console
 from transformers.utils import logging
 
-from hf_dualpath import Read, SimultaneousTranslator
+from hf_dualpath import Read, SimultaneousTranslator, Write
 from hf_dualpath.apps.examples import DEFAULT_MODEL, SHIPPED_EXAMPLES
 
 
@@ -27,7 +27,7 @@ def main():
             for event in translator.fork().stream(word + " " for word in text.split()):
                 if isinstance(event, Read):
                     console.print(f"  READ   {event.word}", style="cyan", markup=False)
-                else:
+                elif isinstance(event, Write):
                     console.print(f"{'':26}WRITE  {event.word}", style="green", markup=False)
                 time.sleep(pause)
             console.print(f"  = {translator.translate(text)}", markup=False)

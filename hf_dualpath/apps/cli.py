@@ -68,22 +68,28 @@ def add_translate(commands):
     parser = commands.add_parser(
         "translate",
         help="stream text, standard input or a file through a model",
-        description="Translate while the source arrives. Without TEXT standard input is read as it comes.",
+        description="Translate while the source arrives. Without TEXT standard input is read as it comes, from a pipe "
+        "or as you type.",
     )
     add_model_arguments(parser)
     add_dials(parser)
     parser.add_argument("text", nargs="?", metavar="TEXT", help="what to translate; default: standard input")
-    parser.add_argument("--file", help="translate a file line by line, in fast batches")
+    parser.add_argument(
+        "--file", help="translate a file line by line, in fast batches; with --wpm, --show-path or --json as a stream"
+    )
     parser.add_argument("--output", help="write here instead of to the terminal")
     parser.add_argument("--wpm", type=float, help="replay the text at so many words per minute")
     parser.add_argument("--show-path", action="store_true", help="show reads and writes side by side, with the lag")
     parser.add_argument("--json", action="store_true", help="print one event a line as JSON")
     parser.add_argument("--no-sentences", action="store_true", help="take the whole input as one sentence")
+    parser.add_argument(
+        "--max-sentence-words", type=int, help="end a sentence after so many words, for text without punctuation"
+    )
     parser.add_argument("--batch-size", type=int, default=64, help="sentences at once with --file")
 
     def run(arguments):
-        if arguments.wpm is not None and arguments.wpm <= 0:
-            raise ValueError("--wpm is a speed in words per minute, above 0.")
+        if arguments.wpm is not None and not 1 <= arguments.wpm < float("inf"):
+            raise ValueError("--wpm is a speed in words per minute, at least 1.")
         if arguments.file is not None and arguments.text is not None:
             raise ValueError("Give TEXT or --file, not both.")
         from .translate import translate

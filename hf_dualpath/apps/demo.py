@@ -279,6 +279,15 @@ def export_space(model: str | Path, folder: str | Path):
     package = Path(__file__).parents[1]
     shutil.copytree(package, folder / "hf_dualpath", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "app.py").write_text(SPACE_APP, encoding="utf-8")
-    requirements = ["torch", "transformers>=5.22,<6", "datasets", "sacrebleu", "pyyaml", "rich", "gradio>=6,<7"]
+    requirements = [
+        "torch",
+        "transformers>=5.22,<6",
+        "datasets",
+        "sacrebleu",
+        "sentencex>=1.0.32,<2",
+        "pyyaml",
+        "rich",
+    ]
+    requirements += ["gradio>=6,<7"]
     (folder / "requirements.txt").write_text("\n".join(requirements) + "\n", encoding="utf-8")
     (folder / "README.md").write_text(SPACE_README, encoding="utf-8")

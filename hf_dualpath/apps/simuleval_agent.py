@@ -3,8 +3,8 @@
     simuleval --agent-class hf_dualpath.apps.simuleval_agent.DualPathAgent --model DIR --direction de-en \\
         --source test.de --target test.en --output result --quality-metrics BLEU --latency-metrics AL LAAL AP DAL
 
-The same agent serves in SimulEval's standalone form (`--standalone`, then `--remote-eval`). The server has no password:
-it answers this machine only, unless `--host` gives another address.
+The same agent serves in SimulEval's standalone form (`--standalone`, then `--remote-eval`). The server has no
+password: it answers this machine only, unless `--host` gives another address.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -17,12 +17,13 @@ from simuleval.data.segments import Segment
 from simuleval.utils import entrypoint
 from tornado.web import Application
 
-from hf_dualpath.inference.streaming import SimultaneousTranslator, Write
+from hf_dualpath.inference.events import Write
+from hf_dualpath.inference.streaming import SimultaneousTranslator
 from hf_dualpath.model.policies_dualpath import Dials
 
 
 def listen_on(address: str):
-    """SimulEval 1.1.4 starts its server on all interfaces and takes no address: tornado, which it uses, is told one."""
+    """SimulEval 1.1.4 starts its server on all interfaces and takes no address: tornado, below it, is told one."""
     Application.listen = partialmethod(Application.listen, address=address)
 
 
@@ -34,7 +35,7 @@ class DualPathAgent(TextToTextAgent):
         self.translator = SimultaneousTranslator.from_pretrained(
             args.model,
             args.direction,
-            is_sentence_end=None,
+            splitter=None,
             trust_remote_code=args.trust_remote_code,
             **Dials.given_in(args),
         )

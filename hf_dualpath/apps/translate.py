@@ -5,56 +5,81 @@ import os
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
 
-from ..inference.batches import translate_corpus
+from ..inference.batches import translate_texts
 from ..inference.checkpoints import load_direction
-from ..inference.streaming import Event, Read, SimultaneousTranslator, Write, ends_sentence
+from ..inference.events import Event, Read, SentenceEnd, Write
+from ..inference.splitting import SentenceSplitter
+from ..inference.streaming import SimultaneousTranslator
 from ..inference.text import read_lines
 from ..model.policies_dualpath import Dials
+from .terminal import Screen, typed
 
 
 def translate(arguments: Namespace):
     """Runs the command."""
-    dials = Dials.given_in(arguments)
-    if arguments.file is not None:
-        translate_file(arguments, dials)
-        return
-    is_sentence_end = None if arguments.no_sentences else ends_sentence
-    translator = SimultaneousTranslator.from_pretrained(
+    if arguments.text is None and arguments.file is None and sys.stdin is None:
+        raise ValueError("Standard input is closed: give TEXT or --file.")
+    if arguments.output is None and sys.stdout is None:
+        raise ValueError("Standard output is closed: give --output.")
+    loaded = load_direction(
         arguments.model,
         arguments.direction,
-        is_sentence_end=is_sentence_end,
         device=arguments.device,
         dtype=arguments.dtype,
         trust_remote_code=arguments.trust_remote_code,
-        **dials,
     )
-    text = arguments.text
-    if text is None:
-        chunks = arriving(sys.stdin.fileno())
-        if arguments.wpm:
-            text = sys.stdin.read()
-    if text is not None:
-        chunks = spoken(text, arguments.wpm) if arguments.wpm else [text]
-    output = open(arguments.output, "w", encoding="utf-8") if arguments.output else sys.stdout
-    show = as_json if arguments.json else show_path(translator) if arguments.show_path else as_text
+    options = {
+        "splitter": None if arguments.no_sentences else SentenceSplitter,
+        "max_sentence_words": arguments.max_sentence_words,
+        **Dials.given_in(arguments),
+    }
+    if arguments.file is not None and not (arguments.json or arguments.show_path or arguments.wpm):
+        translate_file(arguments, loaded, options)
+    else:
+        translate_live(arguments, SimultaneousTranslator(*loaded, **options))
+
+
+def translate_live(arguments: Namespace, translator: SimultaneousTranslator):
+    """Event by event."""
+    texts, output = sources(arguments)
+    output = open(arguments.output, "w", encoding="utf-8") if arguments.output else output
+    show = as_json if arguments.json else show_path(translator) if arguments.show_path else as_text()
     try:
-        for event in translator.stream(chunks):
-            show(event, output)
-    except KeyboardInterrupt:
-        pass  # what was written stays
+        for chunks in texts:
+            for event in translator.stream(chunks):
+                show(event, output)
+    except KeyboardInterrupt:  # what was written stays
+        output.write("" if arguments.json else "\n")
     finally:
-        if not arguments.json and not arguments.show_path:
-            output.write("\n" if translator.words and not ends_sentence(translator.words[-1]) else "")
         output.flush()
-        if output is not sys.stdout:
+        if arguments.output:
             output.close()
+
+
+def sources(arguments: Namespace) -> tuple[list[Iterable[str | bytes]], TextIO]:
+    """The texts to translate, each as the chunks in which it arrives; and where the translation is shown."""
+    if arguments.file is not None:
+        texts = read_lines(arguments.file)
+    elif arguments.text is not None:
+        texts = [arguments.text]
+    elif sys.stdin.isatty() and os.name == "posix":
+        if arguments.wpm:
+            raise ValueError("--wpm replays TEXT, a file or what comes through a pipe: you type at your own speed.")
+        apart = arguments.output or not sys.stdout.isatty()
+        screen = Screen(sys.stderr if apart else sys.stdout)
+        return [typed(sys.stdin.fileno(), screen)], sys.stdout if apart else screen
+    elif arguments.wpm:
+        texts = [sys.stdin.buffer.read().decode("utf-8", "replace")]
+    else:
+        return [arriving(sys.stdin.fileno())], sys.stdout
+    return [spoken(text, arguments.wpm) if arguments.wpm else [text] for text in texts], sys.stdout
 
 
 def arriving(descriptor: int) -> Iterator[bytes]:
@@ -71,30 +96,13 @@ def spoken(text: str, words_per_minute: float) -> Iterator[str]:
         time.sleep(pause)
 
 
-def translate_file(arguments: Namespace, dials: dict):
+def translate_file(arguments: Namespace, loaded: tuple, options: dict):
     """Line by line, in batches: the same words as the stream gives, faster."""
-    model, source, target = load_direction(
-        arguments.model,
-        arguments.direction,
-        device=arguments.device,
-        dtype=arguments.dtype,
-        trust_remote_code=arguments.trust_remote_code,
-    )
     lines = read_lines(arguments.file)
-    full = [index for index, line in enumerate(lines) if line]
-    found, seconds = translate_corpus(
-        model,
-        source,
-        target,
-        [lines[index] for index in full],
-        arguments.batch_size,
-        progress=sys.stderr.isatty(),
-        **dials,
+    found, seconds = translate_texts(
+        *loaded, lines, batch_size=arguments.batch_size, progress=sys.stderr.isatty(), **options
     )
-    texts = [""] * len(lines)
-    for index, result in zip(full, found):
-        texts[index] = result.text
-    result = "".join(f"{text}\n" for text in texts)
+    result = "".join(" ".join(sentence.text for sentence in line if sentence.text) + "\n" for line in found)
     if arguments.output:
         Path(arguments.output).write_text(result, encoding="utf-8")
         print(f"Wrote {len(lines)} lines to {arguments.output} ({seconds:.1f} s of decoding).", file=sys.stderr)
@@ -105,16 +113,29 @@ def translate_file(arguments: Namespace, dials: dict):
 # How events are shown
 
 
-def as_text(event: Event, output: TextIO):
+def as_text() -> Callable[[Event, TextIO], None]:
     """Target words only, a sentence a line."""
-    if isinstance(event, Write):
-        output.write(event.word + ("\n" if ends_sentence(event.word) else " "))
+    space = ""
+
+    def show(event: Event, output: TextIO):
+        nonlocal space
+        if isinstance(event, Write):
+            output.write(space + event.word)
+            space = " "
+        elif isinstance(event, SentenceEnd) and event.target:
+            output.write("\n")
+            space = ""
         output.flush()
+
+    return show
+
+
+NAMES = {Read: "read", Write: "write", SentenceEnd: "sentence_end"}
 
 
 def as_json(event: Event, output: TextIO):
     """One event a line."""
-    output.write(json.dumps({"event": type(event).__name__.lower(), **asdict(event)}, ensure_ascii=False) + "\n")
+    output.write(json.dumps({"event": NAMES[type(event)], **asdict(event)}, ensure_ascii=False) + "\n")
     output.flush()
 
 
@@ -127,12 +148,14 @@ def show_path(translator: SimultaneousTranslator) -> Callable[[Event, TextIO], N
         console = console or Console(file=output, highlight=False, soft_wrap=True)
         if isinstance(event, Read):
             console.print(f"READ   {event.word}", style="cyan", markup=False)
-        else:
+        elif isinstance(event, Write):
             lag = event.source_words_read - len(translator.words)
             line = f"{'':24}WRITE  {event.word}"
             detail = f"   (read {event.source_words_read}, lag {lag:+d}, {event.seconds * 1000:.0f} ms)"
             console.print(line, style="bold green", end="", markup=False)
             console.print(detail, style="dim", markup=False)
+        else:
+            console.print()
         output.flush()
 
     return show

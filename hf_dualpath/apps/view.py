@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import escape
 
-from ..inference.streaming import Event, Read, Write
+from ..inference.events import Event, Read, Write
 from ..paths.latency import latency_metrics
 
 

@@ -2,14 +2,15 @@
 
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 
 import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
+from .splitting import SentenceCutter, SentenceSplitter, Splitter, whole_words
 from .tokenization import WordAssembler
 
 
@@ -68,6 +69,50 @@ def translate_corpus(
     for number, (tokens, _) in enumerate(encoded, 1):
         if len(tokens) > limit:
             raise ValueError(f"Sentence {number} has {len(tokens)} tokens, more than the model's limit of {limit}.")
+    return _translate(model, target_tokenizer, sources, encoded, batch_size, progress, description, **generate_kwargs)
+
+
+def translate_texts(
+    model,
+    source_tokenizer: PreTrainedTokenizerFast,
+    target_tokenizer: PreTrainedTokenizerFast,
+    texts: Sequence[str],
+    splitter: Callable[[str | None], Splitter] | None = SentenceSplitter,
+    max_sentence_words: int | None = None,
+    batch_size: int = 64,
+    progress: bool = True,
+    **generate_kwargs,
+) -> tuple[list[list[Translation]], float]:
+    """Translates whole texts, each cut into sentences and written as [`SimultaneousTranslator`] does; also returns the
+    seconds that decoding took."""
+    longest = model.config.max_position_embeddings - 1
+    cutter = SentenceCutter(model.config.source_language, splitter, max_sentence_words, longest)
+    words = [whole_words(text) for text in texts]
+    encoded = encode_sources(source_tokenizer, words, longest)
+    sentences = [cutter.cut(zip(text, lengths)) for text, (_, lengths) in zip(words, encoded)]
+    flat = [sentence for text in sentences for sentence in text]
+    encoded = encode_sources(source_tokenizer, flat, longest)
+    sources = [" ".join(sentence) for sentence in flat]
+    found, seconds = _translate(
+        model, target_tokenizer, sources, encoded, batch_size, progress, "Translating", **generate_kwargs
+    )
+    rest = iter(found)
+    return [list(islice(rest, len(text))) for text in sentences], seconds
+
+
+def _translate(
+    model,
+    target_tokenizer: PreTrainedTokenizerFast,
+    sources: Sequence[str],
+    encoded: list[tuple[list[int], list[int]]],
+    batch_size: int,
+    progress: bool,
+    description: str,
+    **generate_kwargs,
+) -> tuple[list[Translation], float]:
+    if batch_size < 1:
+        raise ValueError(f"The batch size is a number of sentences, at least 1, not {batch_size}.")
+    limit = model.config.max_position_embeddings
     order = sorted(range(len(sources)), key=lambda index: -len(encoded[index][0]))
     collate = PairCollator(model.config.pad_token_id)
     offline = model.config.policy_class.reads_everything
@@ -103,13 +148,20 @@ def translate_corpus(
     return results, seconds
 
 
-def encode_sources(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
-    """Tokens of each sentence, word by word as a stream reads it, with its end; and how many tokens each word has."""
-    words = sorted({word for text in texts for word in text.split()})
-    tokens = dict(zip(words, tokenizer(words, add_special_tokens=False)["input_ids"])) if words else {}
+def encode_sources(
+    tokenizer: PreTrainedTokenizerFast, texts: Sequence[str | list[str]], longest_word: int | None = None
+) -> list[tuple[list[int], list[int]]]:
+    """Tokens of each sentence, word by word as a stream reads it, with its end; and how many tokens each word has.
+
+    A sentence is a text, or a list of its words. Of a word only the first `longest_word` tokens count.
+    """
+    sentences = [text.split() if isinstance(text, str) else text for text in texts]
+    words = sorted({word for sentence in sentences for word in sentence})
+    found = tokenizer(words, add_special_tokens=False)["input_ids"] if words else []
+    tokens = {word: pieces[:longest_word] for word, pieces in zip(words, found)}
     encoded = []
-    for text in texts:
-        pieces = [tokens[word] for word in text.split()]
+    for sentence in sentences:
+        pieces = [tokens[word] for word in sentence]
         encoded.append(
             ([token for piece in pieces for token in piece] + [tokenizer.eos_token_id], list(map(len, pieces)))
         )

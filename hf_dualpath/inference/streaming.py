@@ -1,53 +1,20 @@
 """Words in, READ and WRITE events out: a live stream of text over one direction of a model."""
 
 import asyncio
-import codecs
-import re
 import time
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from threading import Event as Flag
 
 from transformers import PreTrainedTokenizerFast
 
 from ..model.generation_dualpath import TokenStream
 from ..model.modeling_dualpath import SiMTForConditionalGeneration
 from .checkpoints import load_direction
+from .events import Event, Read, SentenceEnd, Write
+from .splitting import SentenceCutter, SentenceSplitter, Splitter, WordCutter
 from .tokenization import WordAssembler, encode_word
-
-
-@dataclass(frozen=True)
-class Read:
-    """A source word was read."""
-
-    word: str
-
-
-@dataclass(frozen=True)
-class Write:
-    """A target word was written, and will not change.
-
-    Args:
-        word (`str`): The word, with its punctuation.
-        source_words_read, source_tokens_read (`int`): How much of the stream had been read when it was written.
-        seconds (`float`): Compute time since the previous word.
-    """
-
-    word: str
-    source_words_read: int
-    source_tokens_read: int
-    seconds: float
-
-
-Event = Read | Write
-
-# A sign that ends a sentence, with quotes or brackets behind it; but "3." and "J." do not.
-SENTENCE_END = re.compile(r"""(?<!^\w)(?<!^\d\d)[.!?…。！？؟]["'»«”’“)\]]*$""")
-
-
-def ends_sentence(word: str) -> bool:
-    """Whether a sentence ends with this word, as far as the word itself can tell."""
-    return SENTENCE_END.search(word) is not None
 
 
 class SimultaneousTranslator:
@@ -62,8 +29,11 @@ class SimultaneousTranslator:
     Args:
         model ([`SiMTForConditionalGeneration`]): One direction, of any policy but offline.
         source_tokenizer, target_tokenizer (`PreTrainedTokenizerFast`): Its tokenizers, in that order.
-        is_sentence_end (`Callable[[str], bool]`, *optional*, defaults to [`ends_sentence`]):
-            Says of a word whether it ends a sentence; None for input that is already cut into sentences.
+        splitter (`Callable[[str | None], Splitter]`, *optional*, defaults to [`SentenceSplitter`]):
+            Makes the [`Splitter`] of each sentence from the source language; None for input that is already cut into
+            sentences.
+        max_sentence_words (`int`, *optional*):
+            Ends a sentence after so many words, for text without punctuation.
         dials: `write_threshold`, `min_lag`, `max_lag`, `wait_k`, or any argument of `generate`.
 
     ```python
@@ -78,14 +48,18 @@ class SimultaneousTranslator:
         model: SiMTForConditionalGeneration,
         source_tokenizer: PreTrainedTokenizerFast,
         target_tokenizer: PreTrainedTokenizerFast,
-        is_sentence_end: Callable[[str], bool] | None = ends_sentence,
+        splitter: Callable[[str | None], Splitter] | None = SentenceSplitter,
+        max_sentence_words: int | None = None,
         **dials,
     ):
         self.model = model.eval()
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
-        self.is_sentence_end = is_sentence_end
+        self.splitter, self.max_sentence_words = splitter, max_sentence_words
         self.dials = dials
         self.max_source_tokens = model.config.max_position_embeddings - 1
+        self._cutter = SentenceCutter(
+            model.config.source_language, splitter, max_sentence_words, self.max_source_tokens
+        )
         self.reset()
 
     @classmethod
@@ -93,7 +67,8 @@ class SimultaneousTranslator:
         cls,
         path: str,
         direction: str | None = None,
-        is_sentence_end: Callable[[str], bool] | None = ends_sentence,
+        splitter: Callable[[str | None], Splitter] | None = SentenceSplitter,
+        max_sentence_words: int | None = None,
         device: str | None = None,
         dtype: str | None = None,
         trust_remote_code: bool = False,
@@ -103,15 +78,18 @@ class SimultaneousTranslator:
 
         `device`, `dtype` and `trust_remote_code` are those of [`load_directions`].
         """
-        model, *tokenizers = load_direction(
-            path, direction, device=device, dtype=dtype, trust_remote_code=trust_remote_code
-        )
-        return cls(model, *tokenizers, is_sentence_end=is_sentence_end, **dials)
+        loaded = load_direction(path, direction, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+        return cls(*loaded, splitter=splitter, max_sentence_words=max_sentence_words, **dials)
 
     def fork(self, **dials) -> "SimultaneousTranslator":
         """An independent stream over the same model; `dials` replace this one's."""
         return type(self)(
-            self.model, self.source_tokenizer, self.target_tokenizer, self.is_sentence_end, **(self.dials | dials)
+            self.model,
+            self.source_tokenizer,
+            self.target_tokenizer,
+            self.splitter,
+            self.max_sentence_words,
+            **(self.dials | dials),
         )
 
     def reset(self):
@@ -119,20 +97,22 @@ class SimultaneousTranslator:
         self.words: list[str] = []  # written
         self.path: list[int] = []  # source words read before each of them
         self.words_read = self.tokens_read = 0
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._partial = ""  # a source word whose end has not arrived
+        self._finished = False
+        self._source = WordCutter()
         self._seconds = 0.0
         self._start_sentence()
 
     def _start_sentence(self):
+        self._cutter.start()
         self._stream: TokenStream = self.model.open_stream(**self.dials)
         self._assembler = WordAssembler(self.target_tokenizer)
         self._unread: deque[list] = deque()  # [source word, its tokens still to be read]
-        self._sentence_tokens = 0
+        self._sentence: list[str] = []  # source words read
+        self._first_word = len(self.words)
 
     @property
     def text(self) -> str:
-        """All that has been written since the last reset."""
+        """All that has been written of this text."""
         return " ".join(self.words)
 
     def __enter__(self) -> "SimultaneousTranslator":
@@ -147,23 +127,38 @@ class SimultaneousTranslator:
         """More of the source; returns what became possible."""
         return list(self._push(text))
 
+    def pause(self) -> list[Event]:
+        """The speaker pauses: ends the sentence, and returns the rest of it. The text goes on."""
+        return list(self._pause())
+
     def finish(self) -> list[Event]:
-        """The source has ended; returns the rest. The next `push` starts a new text."""
+        """The source has ended; returns the rest. The next `push` starts a new text, as after a `reset`."""
         return list(self._finish())
 
     def stream(self, chunks: Iterable[str | bytes]) -> Iterator[Event]:
         """Events of a source that arrives in chunks, each as soon as it is decided, to the end."""
+        self._begin()
         for chunk in chunks:
             yield from self._push(chunk)
         yield from self._finish()
 
     async def astream(self, chunks: AsyncIterable[str | bytes]) -> AsyncIterator[Event]:
-        """`stream` for servers: the model runs in a thread, so that the event loop stays free."""
-        async for chunk in chunks:
-            for event in await asyncio.to_thread(self.push, chunk):
+        """`stream` for servers: the model runs in a thread, so that the event loop stays free.
+
+        Left or cancelled before its end it gives up the text: the next push starts a new one. A cancellation waits for
+        the thread, which stops at the next event.
+        """
+        self._begin()
+        text = self._source
+        try:
+            async for chunk in chunks:
+                for event in await in_thread(self._push(chunk)):
+                    yield event
+            for event in await in_thread(self._finish()):
                 yield event
-        for event in await asyncio.to_thread(self.finish):
-            yield event
+        finally:
+            if self._source is text:  # and not a later one: Python may close a generator late
+                self._finished = True
 
     def translate(self, text: str) -> str:
         """The translation of a whole text, as a stream of its own would give it."""
@@ -172,35 +167,46 @@ class SimultaneousTranslator:
         fork.finish()
         return fork.text
 
+    def _begin(self):
+        if self._finished:
+            self.reset()
+
     def _push(self, text: str | bytes) -> Iterator[Event]:
-        text = self._partial + (self._decoder.decode(text) if isinstance(text, bytes) else text)
-        words = text.split()
-        self._partial = words.pop() if words and not text[-1].isspace() else ""
-        for word in words:
+        self._begin()
+        for word in self._source.push(text):
             yield from self._read_word(word)
 
-    def _finish(self) -> Iterator[Event]:
-        yield from self._push(self._decoder.decode(b"", final=True))
-        if self._partial:
-            word, self._partial = self._partial, ""
+    def _pause(self) -> Iterator[Event]:
+        for word in self._source.finish():
             yield from self._read_word(word)
-        if self._sentence_tokens or self._unread:
+        if self._cutter.tokens:
             yield from self._end_sentence()
+
+    def _finish(self) -> Iterator[Event]:
+        yield from self._pause()
+        self._finished = True
 
     def _read_word(self, word: str) -> Iterator[Event]:
         tokens = encode_word(self.source_tokenizer, word)[: self.max_source_tokens]
-        if self._sentence_tokens + len(tokens) > self.max_source_tokens:
-            yield from self._end_sentence()  # longer than the model can read: go on as if a new sentence began
+        if self._cutter.before(word, len(tokens)):
+            yield from self._end_sentence()
+        ended = self._cutter.after(word, len(tokens))
         self._unread.append([word, len(tokens)])
-        self._sentence_tokens += len(tokens)
         yield from self._follow(self._stream.push(tokens))
-        if self.is_sentence_end is not None and self.is_sentence_end(word):
+        if ended:
             yield from self._end_sentence()
 
     def _end_sentence(self) -> Iterator[Event]:
         yield from self._follow(self._stream.push([self.source_tokenizer.eos_token_id]))
         yield from self._follow(self._stream.finish())
+        end = SentenceEnd(
+            source=" ".join(self._sentence),
+            target=" ".join(self.words[self._first_word :]),
+            source_span=(self.words_read - len(self._sentence), self.words_read),
+            target_span=(self._first_word, len(self.words)),
+        )
         self._start_sentence()
+        yield end
 
     # Coming out
 
@@ -227,8 +233,7 @@ class SimultaneousTranslator:
             return  # the end-of-sentence token
         entry = self._unread[0]
         if entry[0] is not None:
-            self.words_read += 1
-            yield Read(entry[0])
+            yield self._read(entry[0])
             entry[0] = None
         entry[1] -= 1
         if entry[1] == 0:
@@ -237,8 +242,12 @@ class SimultaneousTranslator:
     def _read_empty_words(self) -> Iterator[Event]:
         """Words that the tokenizer drops (control characters) are read and say nothing."""
         while self._unread and self._unread[0][0] is not None and self._unread[0][1] == 0:
-            self.words_read += 1
-            yield Read(self._unread.popleft()[0])
+            yield self._read(self._unread.popleft()[0])
+
+    def _read(self, word: str) -> Read:
+        self.words_read += 1
+        self._sentence.append(word)
+        return Read(word)
 
     def _written(self, word: str | None) -> Iterator[Event]:
         if word is None:
@@ -247,3 +256,27 @@ class SimultaneousTranslator:
         self.words.append(word)
         self.path.append(self.words_read)
         yield Write(word, self.words_read, self.tokens_read, seconds)
+
+
+async def in_thread(events: Iterator[Event]) -> list[Event]:
+    """All events, computed in a thread. When this is cancelled the thread stops at the next event, and is waited for:
+    two threads never share a stream."""
+    cancelled = Flag()
+
+    def run() -> list[Event]:
+        found = []
+        for event in events:
+            found.append(event)
+            if cancelled.is_set():
+                break
+        return found
+
+    thread = asyncio.get_running_loop().run_in_executor(None, run)
+    try:
+        return await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        cancelled.set()
+        while not thread.done():
+            with suppress(asyncio.CancelledError):  # asked again: it is on its way
+                await asyncio.wait([thread])
+        raise

@@ -1,6 +1,7 @@
 import io
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import torch
 from conftest import dual_model, fails, run
 
 from hf_dualpath.apps.cli import main
+from hf_dualpath.inference.events import SentenceEnd, Write
 from hf_dualpath.inference.streaming import SimultaneousTranslator
 from hf_dualpath.inference.tokenization import save_tokenizers, train_bpe_tokenizer
 
@@ -46,6 +48,9 @@ def test_json_events(checkpoint, capsys):
         for event in events
         if event["event"] == "write"
     )
+    ends = [event for event in events if event["event"] == "sentence_end"]
+    assert [end["source"] for end in ends] == ["Der kleine Hund läuft.", "Die Katze schläft"]
+    assert [end["source_span"] for end in ends] == [[0, 4], [4, 7]] and events[-1] == ends[-1]
 
 
 def test_show_path_is_plain_without_a_terminal(checkpoint, capsys):
@@ -67,11 +72,50 @@ def test_output_and_files(checkpoint, capsys, tmp_path):
     )
     lines = (tmp_path / "out.txt").read_text(encoding="utf-8").split("\n")
     assert len(lines) == 4 and lines[1] == ""
-    translator = SimultaneousTranslator.from_pretrained(checkpoint, is_sentence_end=None)
+    translator = SimultaneousTranslator.from_pretrained(checkpoint)
     assert lines[0] == translator.translate("Der Hund") and lines[2] == translator.translate("Die Katze")
     assert run(capsys, "translate", "--model", checkpoint, "--file", str(tmp_path / "in.txt")).split("\n") == lines
     run(capsys, "translate", "--model", checkpoint, "--output", str(tmp_path / "text.txt"), "Der Hund")
     assert (tmp_path / "text.txt").read_text(encoding="utf-8").strip() == lines[0]
+
+
+LINES = ["Der Hund. Die Katze schläft", "", "Dr. Hund läuft. Die", "Der kleine Hund " * 40, "\u200b"]
+
+
+def file_of(lines, folder) -> str:
+    (folder / "lines.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return str(folder / "lines.txt")
+
+
+@pytest.mark.parametrize("options", [[], ["--no-sentences"], ["--max-sentence-words", "3"]])
+def test_a_file_gives_what_the_stream_gives(checkpoint, capsys, tmp_path, options):
+    """Two sentences in a line, abbreviations, and a line that is longer than the model can read."""
+    settings = {"splitter": None} if "--no-sentences" in options else {}
+    settings |= {"max_sentence_words": 3} if "3" in options else {}
+    translator = SimultaneousTranslator.from_pretrained(checkpoint, **settings)
+    lines = run(capsys, "translate", "--model", checkpoint, "--file", file_of(LINES, tmp_path), *options).split("\n")
+    assert lines == [translator.translate(line) for line in LINES] + [""]
+
+
+@pytest.mark.parametrize("option", [["--json"], ["--show-path"], ["--wpm", "100000"]])
+def test_a_file_as_a_stream(checkpoint, capsys, tmp_path, option):
+    translator = SimultaneousTranslator.from_pretrained(checkpoint)
+    shown = run(capsys, "translate", "--model", checkpoint, "--file", file_of(LINES, tmp_path), *option)
+    words = [word for line in LINES for word in translator.translate(line).split()]
+    if option == ["--json"]:
+        events = [json.loads(line) for line in shown.splitlines()]
+        assert [event["word"] for event in events if event["event"] == "write"] == words
+        assert [event["word"] for event in events if event["event"] == "read"] == " ".join(LINES).split()
+    elif option == ["--show-path"]:
+        assert [line.split()[1] for line in shown.splitlines() if line.startswith(" ")] == words
+    else:
+        assert shown.split() == words
+
+
+def test_a_sentence_a_line(checkpoint, capsys):
+    shown = run(capsys, "translate", "--model", checkpoint, TEXT)
+    stream = SimultaneousTranslator.from_pretrained(checkpoint).stream([TEXT])
+    assert shown.splitlines() == [event.target for event in stream if isinstance(event, SentenceEnd)]
 
 
 def test_speaking_speed(checkpoint, capsys):
@@ -106,6 +150,62 @@ def test_words_come_out_of_a_pipe_while_the_source_is_open(checkpoint):
     assert all(json.loads(line) for line in io.BytesIO(out))
 
 
+def test_typing(checkpoint):
+    """In a terminal: it says how, reads at each space without Enter, and keeps its words apart from what is typed."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "hf_dualpath", "translate", "--model", checkpoint]
+    command += ["--min-lag", "1", "--max-lag", "1"]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown = ""
+
+    def wait_for(text: str):
+        nonlocal shown
+        deadline = time.monotonic() + 60
+        while text not in shown and time.monotonic() < deadline:
+            if select.select([ours], [], [], 1)[0]:
+                shown += os.read(ours, 65536).decode()
+        assert text in shown
+
+    wait_for("Ctrl-D ends")
+    wait_for("space or Enter")
+    time.sleep(0.2)
+    shown = ""
+    os.write(ours, b"Der klu\x7feine \x1b[A")  # a mistake mended, and an arrow
+    first = SimultaneousTranslator.from_pretrained(checkpoint, min_lag=1, max_lag=1)
+    words = [event.word for event in first.push("Der kleine ") if isinstance(event, Write)]
+    assert words, "the test needs a model that writes"
+    wait_for(words[-1])
+    assert "[A" not in shown
+    typed = [line for line in shown.split("\r\n") if not line.startswith(" " * 8)]
+    written = [line for line in shown.split("\r\n") if line.startswith(" " * 8)]
+    assert "".join(typed).replace("u\b \b", "").split() == ["Der", "kleine"]
+    assert " ".join(written).split() == words
+    os.write(ours, "Hünd".encode() + b"\x04")
+    wait_for("Hünd")
+    rest = [event.word for event in first.push("Hünd") + first.finish() if isinstance(event, Write)]
+    wait_for(rest[-1])
+    assert process.wait(timeout=30) == 0
+    os.close(ours)
+
+
+def test_closed_standard_streams(checkpoint):
+    base = f'"{sys.executable}" -m hf_dualpath translate --model "{checkpoint}"'
+    for redirection, sentence in (("<&-", "Standard input is closed"), ("Hallo >&-", "Standard output is closed")):
+        done = subprocess.run(f"{base} {redirection}", shell=True, capture_output=True, text=True)
+        assert done.returncode == 1 and done.stderr.count("\n") == 1 and sentence in done.stderr
+
+
+def test_an_argument_that_is_not_utf8(checkpoint):
+    command = [sys.executable, "-m", "hf_dualpath", "translate", "--model", checkpoint, "--json", b"Der H\xffnd"]
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [event["word"] for event in events if event["event"] == "read"] == ["Der", "H\ufffdnd"]
+
+
 def test_help_teaches(capsys):
     for arguments, words in (
         (["--help"], ("translate", "train", "tail -f")),
@@ -123,7 +223,9 @@ def test_help_teaches(capsys):
         (["--direction", "fr-en", "Hallo"], "'de-en' and 'en-de'"),
         (["--write-threshold", "7", "Hallo"], "write_threshold"),
         (["--wait-k", "2", "Hallo"], "shared_path policy"),
-        (["--wpm", "0", "Hallo"], "words per minute"),
+        *((["--wpm", speed, "Hallo"], "words per minute") for speed in ("0", "-3", "1e-9", "nan", "inf")),
+        (["--batch-size", "-1", "--file", __file__], "at least 1"),
+        (["--max-sentence-words", "0", "Hallo"], "at least 1 word"),
         (["--file", "/nowhere.txt"], "no file"),
         (["--colour", "red", "Hallo"], "unrecognized"),
     ],

@@ -132,7 +132,7 @@ def test_standalone_server(setting, tmp_path):
     finally:
         server.terminate()
         server.wait(timeout=20)
-    expected = SimultaneousTranslator.from_pretrained(model, "de-en", is_sentence_end=None).translate(" ".join(source))
+    expected = SimultaneousTranslator.from_pretrained(model, "de-en", splitter=None).translate(" ".join(source))
     assert " ".join(part for part in written if part) == expected
 
 

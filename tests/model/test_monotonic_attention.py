@@ -162,7 +162,7 @@ def test_everything_runs_on_meta_tensors():
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 1, 1, 1), (3, 2, 7, 2)])
 def test_the_operators_keep_what_they_promise_the_compiler(shape):
-    """torch's own check: schema, fake kernel (shapes and strides), autograd, and the ahead-of-time compiled backward."""
+    """torch's own check: schema, fake kernel (shapes and strides), autograd, and the compiled backward."""
     last = torch.full(shape[:1], shape[-1] - 1)
     p, energies = torch.rand(shape).requires_grad_(), torch.randn(shape).requires_grad_()
     permuted = torch.rand(shape[1], shape[0], *shape[2:]).transpose(0, 1).requires_grad_()
