@@ -246,13 +246,14 @@ def add_plot_path(commands):
     parser = commands.add_parser(
         "plot-path",
         help="draw the READ/WRITE path of a sentence",
-        description="Draw the path of a sentence, a grid a head; for a dual checkpoint with the transposed and the "
-        "backward path beside it. Without --output it is drawn in the terminal.",
+        description="Draw the path that is taken over a sentence. Without --output it is drawn in the terminal.",
     )
     add_model_arguments(parser)
     add_dials(parser)
     parser.add_argument("text", metavar="SENTENCE", help="the source sentence")
     parser.add_argument("--translation", help="the target sentence; default: the model's own")
+    parser.add_argument("--heads", action="store_true", help="draw the path of each head, not only of the slowest")
+    parser.add_argument("--dual", action="store_true", help="beside it the transposed path and the other direction's")
     parser.add_argument("--output", nargs="+", help="files ending in .png, .svg or .txt")
 
     def run(arguments):
@@ -267,6 +268,8 @@ def add_plot_path(commands):
             arguments.text,
             arguments.translation,
             arguments.direction,
+            arguments.heads,
+            arguments.dual,
             **loading_of(arguments),
             **given_dials(arguments),
         )
