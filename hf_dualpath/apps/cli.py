@@ -336,27 +336,30 @@ def add_demo(commands):
         description="Open a page that translates as you type, with the READ/WRITE grid growing live. Without --model: "
         "the checkpoint that ships, or a toy model trained on the spot.",
     )
-    parser.add_argument("--model", help="checkpoint: a folder")
+    parser.add_argument("--model", help="checkpoint: a folder or a Hub id")
     parser.add_argument("--host", default="127.0.0.1", help="address to serve (default: this machine only)")
     parser.add_argument("--port", type=int, help="port (default: the first free one from 7860 on)")
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
     parser.add_argument(
         "--export-space", metavar="DIR", help="write a Hugging Face Space that runs the page, and stop"
     )
+    add_loading(parser)
 
     def run(arguments):
-        from .demo import export_space, launch
-
         model = arguments.model or (DEFAULT_MODEL if DEFAULT_MODEL.is_dir() else None)
         if model is None:
             from ..training.run import toy_model
 
             model = toy_model()
         if arguments.export_space:
+            from .space import export_space
+
             export_space(model, arguments.export_space)
             print(f"Wrote a Space to {arguments.export_space}.")
             return
-        launch(model, arguments.host, arguments.port, not arguments.no_browser)
+        from .demo import launch
+
+        launch(model, arguments.host, arguments.port, not arguments.no_browser, **loading_of(arguments))
 
     parser.set_defaults(run=run)
 
