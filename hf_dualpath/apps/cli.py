@@ -271,13 +271,14 @@ def add_plot_path(commands):
     parser = commands.add_parser(
         "plot-path",
         help="draw the READ/WRITE path of a sentence",
-        description="Draw the path of a sentence, a grid a head; for a dual checkpoint with the transposed and the "
-        "backward path beside it. Without --output it is drawn in the terminal.",
+        description="Draw the path that is taken over a sentence. Without --output it is drawn in the terminal.",
     )
     add_model_arguments(parser)
     add_dials(parser)
     parser.add_argument("text", metavar="SENTENCE", help="the source sentence")
     parser.add_argument("--translation", help="the target sentence; default: the model's own")
+    parser.add_argument("--heads", action="store_true", help="draw the path of each head, not only of the slowest")
+    parser.add_argument("--dual", action="store_true", help="beside it the transposed path and the other direction's")
     parser.add_argument("--output", nargs="+", help="files ending in .png, .svg or .txt")
 
     def run(arguments):
@@ -292,6 +293,8 @@ def add_plot_path(commands):
             arguments.text,
             arguments.translation,
             arguments.direction,
+            arguments.heads,
+            arguments.dual,
             **loading_of(arguments),
             **given_dials(arguments),
         )
@@ -358,27 +361,30 @@ def add_demo(commands):
         description="Open a page that translates as you type, with the READ/WRITE grid growing live. Without --model: "
         "the checkpoint that ships, or a toy model trained on the spot.",
     )
-    parser.add_argument("--model", help="checkpoint: a folder")
+    parser.add_argument("--model", help="checkpoint: a folder or a Hub id")
     parser.add_argument("--host", default="127.0.0.1", help="address to serve (default: this machine only)")
     parser.add_argument("--port", type=int, help="port (default: the first free one from 7860 on)")
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
     parser.add_argument(
         "--export-space", metavar="DIR", help="write a Hugging Face Space that runs the page, and stop"
     )
+    add_loading(parser)
 
     def run(arguments):
-        from .demo import export_space, launch
-
         model = arguments.model or (DEFAULT_MODEL if DEFAULT_MODEL.is_dir() else None)
         if model is None:
             from ..training.run import toy_model
 
             model = toy_model()
         if arguments.export_space:
+            from .space import export_space
+
             export_space(model, arguments.export_space)
             print(f"Wrote a Space to {arguments.export_space}.")
             return
-        launch(model, arguments.host, arguments.port, not arguments.no_browser)
+        from .demo import launch
+
+        launch(model, arguments.host, arguments.port, not arguments.no_browser, **loading_of(arguments))
 
     parser.set_defaults(run=run)
 

@@ -1,246 +1,206 @@
-"""`dualpath demo`: a page to watch it think. A thin shell over `SimultaneousTranslator` and `demo_view`."""
+"""`dualpath demo`: a page to watch it think. A thin shell over the sessions of its visitors."""
 
 import os
-import shutil
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from threading import RLock
 
-from ..inference.checkpoints import load_directions
-from ..inference.streaming import SimultaneousTranslator
-from .examples import DEFAULT_MODEL, SHIPPED_EXAMPLES, TOY_EXAMPLES
-from .view import STYLE, History, panel_html
+from .examples import PAPER, examples_for
+from .sessions import MAX_SESSIONS, NO_LIMIT, SPEEDS, Models, Sessions, Settings, dial_value
+from .view import STYLE, History, grid_html, translation_html
 
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
-MAX_CHARACTERS = 2000
-MAX_WORDS_A_SECOND = 200  # what one visitor may push, so that others are served too
+HEADER = "## Simultaneous translation\n**{name}** translates while you type: each word is read at the space behind it."
+FOOTER = f"What is written never changes. Made with hf_dualpath, after [Dual Read/Write Paths]({PAPER})."
+# label, lowest, highest, step, where the second stream starts
+SLIDERS = {
+    "write_threshold": ("Write threshold (lower writes earlier)", 0.05, 1, 0.05, 0.3),
+    "wait_k": ("k: source tokens to wait for", 1, 12, 1, 1),
+    "max_lag": (f"Largest lag in tokens ({NO_LIMIT}: no limit)", 1, NO_LIMIT, 1, NO_LIMIT),
+}
+PAGE_STYLE = """
+.gradio-container { max-width: 1240px !important }
+main.app, .gradio-container > main { padding: 12px 16px !important }
+#header h2 { margin: 0 }
+"""
 
 
-class Models:
-    """The translators of all directions of a checkpoint; each visitor's streams are forks of them."""
+class Door:
+    """ASGI middleware: of Gradio's interface only what the page itself uses is open. No uploads, no direct calls."""
 
-    def __init__(self, path: str | Path):
-        self.path = str(path)
-        self.translators = {
-            name: SimultaneousTranslator(*loaded) for name, loaded in load_directions(self.path).items()
-        }
+    OPEN = tuple(f"/gradio_api/{name}" for name in ("queue/", "heartbeat/", "cancel", "reset", "startup-events"))
 
-    @property
-    def directions(self) -> list[str]:
-        return list(self.translators)
+    def __init__(self, app):
+        self.app = app
 
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "http" and scope["path"].startswith("/gradio_api/"):
+            if not scope["path"].startswith(self.OPEN):
+                from starlette.responses import PlainTextResponse
 
-@dataclass
-class Panel:
-    """One stream of one visitor."""
-
-    translator: SimultaneousTranslator
-    history: History
-
-    def push(self, text: str):
-        self.history.add(self.translator.push(text))
-
-    def finish(self):
-        self.history.add(self.translator.finish())
+                return await PlainTextResponse("This page does not offer that.", 403)(scope, receive, send)
+        await self.app(scope, receive, send)
 
 
-def one_at_a_time(method):
-    """A tab sends what is typed and what is dialled as events of their own, and they may arrive together."""
-
-    @wraps(method)
-    def locked(self, *arguments):
-        with self.lock:
-            return method(self, *arguments)
-
-    return locked
-
-
-class Session:
-    """What one visitor has going: the same input through two streams with dials of their own."""
-
-    def __init__(self, models: Models):
-        self.models = models
-        self.lock = RLock()
-        self.text = ""
-        self.settings: tuple | None = None
-        self.panels: list[Panel] = []
-        self.note = ""
-        self.last_paste = -1e9
-
-    def show(self) -> tuple[str, str]:
-        first, second = (panel_html(panel.history, self.note) for panel in self.panels)
-        return first, second
-
-    @one_at_a_time
-    def push(self, text: str) -> tuple[str, str]:
-        for panel in self.panels:
-            panel.push(text)
-        return self.show()
-
-    @one_at_a_time
-    def end(self) -> tuple[str, str]:
-        for panel in self.panels:
-            panel.finish()
-        self.settings = None
-        return self.show()
-
-    @one_at_a_time
-    def restart(self, settings: tuple):
-        direction, *dials = settings
-        translator = self.models.translators[direction]
-        self.settings, self.text, self.panels = settings, "", []
-        for threshold, max_lag in (dials[:2], dials[2:]):
-            fork = translator.fork(write_threshold=threshold, max_lag=int(max_lag) or None)
-            self.panels.append(Panel(fork, History()))
-
-    @one_at_a_time
-    def type(self, text: str, settings: tuple) -> tuple[str, str]:
-        """The text box as it is now. What was only added to is read on from there; other changes start afresh."""
-        self.note = ""
-        if len(text) > MAX_CHARACTERS:
-            self.note = f"Only the first {MAX_CHARACTERS} characters are translated."
-            text = text[:MAX_CHARACTERS]
-        if settings != self.settings or not text.startswith(self.text):
-            self.restart(settings)
-        added = text[len(self.text) :]
-        words = len(added.split())
-        if words > 20:  # pasted, not typed
-            if time.monotonic() - self.last_paste < words / MAX_WORDS_A_SECOND:
-                self.note = "That was a lot of text at once: wait a moment, then type on."
-                return self.show()
-            self.last_paste = time.monotonic()
-        self.text = text
-        return self.push(added)
-
-    @one_at_a_time
-    def finish(self, text: str, settings: tuple) -> tuple[str, str]:
-        """The text has ended: the rest is written."""
-        self.type(text, settings)
-        return self.end()
-
-    def speak(self, text: str, words_per_minute: float, settings: tuple) -> Iterator[tuple[str, str]]:
-        """The text at speaking speed."""
-        self.note = f"Only the first {MAX_CHARACTERS} characters are spoken." if len(text) > MAX_CHARACTERS else ""
-        self.restart(settings)
-        for word in text[:MAX_CHARACTERS].split():
-            yield self.push(word + " ")
-            time.sleep(60 / words_per_minute)
-        yield self.end()
-
-
-class Sessions:
-    """Every visitor's session, by the browser tab's hash; closing the tab frees it."""
-
-    def __init__(self, models: Models):
-        self.models = models
-        self.open: dict[str, Session] = {}
-
-    def of(self, request) -> Session:
-        return self.open.setdefault(request.session_hash, Session(self.models))
-
-    def drop(self, request):
-        self.open.pop(request.session_hash, None)
-
-
-def build(model: str | Path):
-    """The page, as Gradio blocks."""
+def gradio():
     try:
         import gradio as gr
     except ImportError as error:
         raise ImportError("The demo needs Gradio: pip install 'hf_dualpath[demo]'.") from error
+    return gr
 
-    models = Models(model)
+
+def build(model: str | Path, name: str | None = None, **loading):
+    """The page, as Gradio blocks."""
+    gr = gradio()
+    models = Models(model, **loading)
     sessions = Sessions(models)
-    directions = models.directions
-    examples = SHIPPED_EXAMPLES if Path(model) == DEFAULT_MODEL else TOY_EXAMPLES
-    with gr.Blocks(title="hf_dualpath", analytics_enabled=False) as page:
-        gr.Markdown(
-            "# Simultaneous translation\nType, and it translates as you type: a word is read at the space behind it."
-        )
+    directions = list(models.translators)
+    names = list(models.dials)
+    samples = [
+        (example, direction)
+        for direction, translator in models.translators.items()
+        for example in examples_for(direction, translator.source_tokenizer)
+    ]
+
+    def sliders(stream: str, positions: list[float]) -> list:
+        return [
+            gr.Slider(low, high, position, step=step, label=label, elem_id=f"{dial}{stream}")
+            for (dial, (label, low, high, step, _)), position in zip(
+                ((dial, SLIDERS[dial]) for dial in names), positions
+            )
+        ]
+
+    with gr.Blocks(title="Simultaneous translation", analytics_enabled=False) as page:
+        gr.Markdown(HEADER.format(name=name or Path(model).resolve().name), elem_id="header")
         with gr.Row():
-            direction = gr.Radio(directions, value=directions[0], label="Direction", elem_id="direction")
-            speed = gr.Slider(60, 600, 150, step=10, label="Speaking speed (words per minute)", elem_id="speed")
-        text = gr.Textbox(label="Source text", lines=3, elem_id="source", autofocus=True, max_length=20_000)
-        with gr.Row():
-            speak = gr.Button("Speak it", elem_id="speak")
-            finish = gr.Button("End of text", elem_id="finish", variant="primary")
-            clear = gr.Button("Clear", elem_id="clear")
-        outputs, dials = [], []
-        with gr.Row():
-            for name, threshold in (("A", 0.5), ("B", 0.3)):
-                with gr.Column(min_width=320):
-                    gr.Markdown(f"## Dial {name}")
-                    dials.append(
-                        gr.Slider(
-                            0.05,
-                            1,
-                            threshold,
-                            step=0.05,
-                            label="Write threshold (lower writes earlier)",
-                            elem_id=f"t{name}",
-                        )
+            with gr.Column(min_width=320):
+                direction = gr.Radio(
+                    [(choice.replace("-", " → "), choice) for choice in directions],
+                    value=directions[0],
+                    show_label=False,
+                    container=False,
+                    visible=len(directions) > 1,
+                    elem_id="direction",
+                )
+                text = gr.Textbox(
+                    label="Source text",
+                    placeholder="Type here, or play an example.",
+                    lines=2,
+                    max_lines=6,
+                    elem_id="source",
+                    autofocus=True,
+                    max_length=20_000,
+                )
+                translation = gr.HTML(translation_html(History()), elem_id="translation")
+                with gr.Row():
+                    play = gr.Button(
+                        "▶ Play at speaking speed",
+                        variant="primary",
+                        size="md",
+                        scale=2,
+                        min_width=220,
+                        elem_id="play",
                     )
-                    dials.append(
-                        gr.Slider(0, 20, 0, step=1, label="Largest lag in tokens (0: none)", elem_id=f"lag{name}")
+                    finish = gr.Button("Translate the rest", size="md", min_width=170, elem_id="finish")
+                    clear = gr.Button("Clear", size="md", min_width=80, elem_id="clear")
+                examples = gr.Dataset(
+                    components=[gr.Textbox(visible=False)],
+                    samples=[[example] for example, _ in samples],
+                    type="index",
+                    label="Examples",
+                    visible=bool(samples),
+                    elem_id="examples",
+                )
+                with gr.Accordion("Latency and speed", open=False, elem_id="settings"):
+                    speed = gr.Slider(
+                        *SPEEDS, 150, step=10, label="Speaking speed (words per minute)", elem_id="speed"
                     )
-                    outputs.append(gr.HTML(elem_id=f"panel{name}", label=f"Stream {name}"))
-        rows = [[example, name] for name in directions for example in examples.get(name, [])]
-        if rows:
-            gr.Examples(rows, [text, direction], label="Examples")
+                    first = sliders("A", list(models.dials.values()))
+                    compare = gr.Checkbox(label="Compare with a second stream", elem_id="compare")
+                    with gr.Group(visible=False) as second_dials:
+                        second = sliders("B", [SLIDERS[dial][-1] for dial in names])
+            with gr.Column(min_width=320):
+                grid = gr.HTML(grid_html(History()), elem_id="grid")
+                other = gr.HTML(elem_id="second")
+        gr.Markdown(FOOTER)
 
-        def on_type(text, direction, threshold_a, lag_a, threshold_b, lag_b, request: gr.Request):
-            return sessions.of(request).type(text, (direction, threshold_a, lag_a, threshold_b, lag_b))
+        def settings_of(direction: str, *positions) -> Settings:
+            first, compare, second = positions[: len(names)], positions[len(names)], positions[len(names) + 1 :]
+            streams = [first, second] if compare else [first]
+            return Settings(
+                direction,
+                [{name: dial_value(name, at) for name, at in zip(names, positions)} for positions in streams],
+            )
 
-        def on_finish(text, direction, threshold_a, lag_a, threshold_b, lag_b, request: gr.Request):
-            return sessions.of(request).finish(text, (direction, threshold_a, lag_a, threshold_b, lag_b))
+        def on_type(request: gr.Request, text, *settings):
+            return sessions.of(request.session_hash).type(text, settings_of(*settings))
 
-        def on_speak(text, speed, direction, threshold_a, lag_a, threshold_b, lag_b, request: gr.Request):
-            settings = direction, threshold_a, lag_a, threshold_b, lag_b
-            yield from sessions.of(request).speak(text, speed, settings)
+        def on_finish(request: gr.Request, text, *settings):
+            return sessions.of(request.session_hash).finish(text, settings_of(*settings))
+
+        def on_play(request: gr.Request, text, speed, *settings):
+            yield from sessions.of(request.session_hash).play(text, speed, settings_of(*settings))
+
+        def on_clear(request: gr.Request):
+            return "", *sessions.of(request.session_hash).clear()
 
         def on_leave(request: gr.Request):
-            sessions.drop(request)
+            sessions.drop(request.session_hash)
 
-        settings = [direction, *dials]
-        quick = {"show_progress": "hidden", "trigger_mode": "always_last", "concurrency_limit": 4}
-        for component in (text, direction, *dials):
-            component.change(on_type, [text, *settings], outputs, **quick)
-        finish.click(on_finish, [text, *settings], outputs, **quick)
-        running = speak.click(
-            on_speak, [text, speed, *settings], outputs, show_progress="hidden", concurrency_limit=16
-        )
-        clear.click(lambda: "", None, text, cancels=[running])
+        settings = [direction, *first, compare, *second]
+        outputs = [translation, grid, other]
+        private = {"show_progress": "hidden", "api_visibility": "private"}
+        quick = private | {"trigger_mode": "always_last", "concurrency_limit": 4}
+        long = private | {"trigger_mode": "multiple", "concurrency_limit": 16}
+        for component in (text, *settings):
+            component.input(on_type, [text, *settings], outputs, **quick)
+        compare.input(lambda on: gr.Group(visible=on), compare, second_dials, **private)
+        gr.on([finish.click, text.submit], on_finish, [text, *settings], outputs, **quick)
+        chosen = examples.click(lambda number: samples[number], examples, [text, direction], **private)
+        for start in (play.click, chosen.then):
+            start(on_play, [text, speed, *settings], outputs, **long)
+        clear.click(on_clear, None, [text, *outputs], **quick)
         page.unload(on_leave)
     page.sessions = sessions
     return page
 
 
 def launch(
-    model: str | Path, host: str = "127.0.0.1", port: int | None = None, open_browser: bool = True, block: bool = True
+    model: str | Path,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    open_browser: bool = True,
+    block: bool = True,
+    name: str | None = None,
+    **loading,
 ):
-    """Serves the page; by default to this machine only, and without anything from the network."""
-    page = build(model)
-    import gradio as gr
+    """Serves the page; by default to this machine only, and without anything from the network.
+
+    `name` is what the page calls the model. `loading` are the options of [`load_directions`].
+    """
+    page = build(model, name, **loading)
+    gr = gradio()
+    from starlette.middleware import Middleware
 
     fonts = ["system-ui", "sans-serif"]
-    page.queue(default_concurrency_limit=4, max_size=64).launch(
+    page.queue(default_concurrency_limit=4, max_size=64, api_open=False).launch(
         server_name=host,
         server_port=port,
         inbrowser=open_browser,
         share=False,
         theme=gr.themes.Default(font=fonts, font_mono=["ui-monospace", "monospace"]),
-        css=STYLE,
+        css=STYLE + PAGE_STYLE,
         footer_links=[],
         ssr_mode=False,
         prevent_thread_lock=not block,
         quiet=not block,
+        app_kwargs={"middleware": [Middleware(Door)]},
+        state_session_capacity=MAX_SESSIONS,
+        enable_monitoring=False,
     )
     return page
+<<<<<<< HEAD
 
 
 SPACE_APP = '''"""A Hugging Face Space that runs the page of hf_dualpath."""
@@ -291,3 +251,5 @@ def export_space(model: str | Path, folder: str | Path):
     requirements += ["gradio>=6,<7"]
     (folder / "requirements.txt").write_text("\n".join(requirements) + "\n", encoding="utf-8")
     (folder / "README.md").write_text(SPACE_README, encoding="utf-8")
+=======
+>>>>>>> demo

@@ -4,8 +4,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import escape
 
+<<<<<<< HEAD
 from ..inference.events import Event, Read, Write
+=======
+from ..inference.streaming import Event, Read, Write, ends_sentence
+>>>>>>> demo
 from ..paths.latency import latency_metrics
+from ..paths.staircase import Step, staircase
+
+
+READ_COLOR, WRITE_COLOR, MARK_COLOR = "#3b82f6", "#ef4444", "#f5b642"
 
 
 @dataclass
@@ -16,51 +24,72 @@ class History:
     target: list[str] = field(default_factory=list)
     path: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
-    actions: str = ""  # R and W, in order
+    sentence: tuple[int, int] = (0, 0)  # source and target words before the current sentence
 
     def add(self, events: Iterable[Event]) -> "History":
         for event in events:
             if isinstance(event, Read):
+                if self.source and ends_sentence(self.source[-1]):
+                    self.sentence = len(self.source), len(self.target)
                 self.source.append(event.word)
-                self.actions += "R"
             elif isinstance(event, Write):
                 self.target.append(event.word)
                 self.path.append(event.source_words_read)
                 self.seconds.append(event.seconds)
-                self.actions += "W"
         return self
 
+    @property
+    def steps(self) -> list[Step]:
+        return staircase(self.path, len(self.source))
 
-def transcript_html(history: History) -> str:
-    """Source and target words. Pointing at a target word, or reaching it with Tab, marks the words it waited for."""
-    source = " ".join(f"<span>{escape(word)}</span>" for word in history.source)
-    target = " ".join(
-        f'<span class="dp-word dp-r{read}" tabindex="0" aria-label="{escape(word)}, after {read} source words">'
-        f"{escape(word)}</span>"
-        for word, read in zip(history.target, history.path)
+    def moments(self, seconds: float) -> tuple[list[float], list[float]]:
+        """When each READ and when each WRITE happens, with so many seconds between the steps."""
+        reads, writes = [], []
+        for number, step in enumerate(self.steps):
+            (reads if step.is_read else writes).append(number * seconds)
+        return reads, writes
+
+
+def transcript_html(history: History, animate: float | None = None) -> str:
+    """Target and source words. Pointing at a target word, or reaching it with Tab, marks the words it waited for.
+
+    With `animate` each word appears when its step is taken, so many seconds after the one before, without any script.
+    """
+
+    def words(texts: list[str], moments: list[float], attributes: list[str]) -> str:
+        appear = [f' style="animation-delay:{moment:.2f}s"' if animate else "" for moment in moments]
+        spans = (f"<span{a}{b}>{escape(word)}</span>" for word, a, b in zip(texts, attributes, appear))
+        return " ".join(spans) or "&nbsp;"
+
+    reads, writes = history.moments(animate or 0)
+    target = words(
+        history.target,
+        writes,
+        [
+            f' class="dp-word dp-r{read}" tabindex="0" aria-label="{escape(word)}, after {read} source words"'
+            for word, read in zip(history.target, history.path)
+        ],
     )
+    source = words(history.source, reads, [""] * len(history.source))
     marks = ",".join(
         f".dp:has(.dp-r{read}:is(:hover,:focus)) .dp-source span:nth-child(-n+{read})"
         for read in sorted(set(history.path))
     )
-    style = f"<style>{marks}{{background:#f5b642;color:#111;border-radius:3px}}</style>" if marks else ""
+    style = f"<style>{marks}{{background:{MARK_COLOR};color:#111;border-radius:3px}}</style>" if marks else ""
     return (
-        f'<div class="dp">{style}<p class="dp-source" aria-label="source words read">{source or "&nbsp;"}</p>'
-        f'<p class="dp-target" role="log" aria-live="polite" aria-label="translation">{target or "&nbsp;"}</p></div>'
+        f'<div class="dp{" dp-moving" if animate else ""}">{style}'
+        f'<p class="dp-target" role="log" aria-live="polite" aria-label="translation">{target}</p>'
+        f'<p class="dp-source" aria-label="source words read">{source}</p></div>'
     )
 
 
 def stats_html(history: History) -> str:
-    """Average lagging, the lag right now, and the time a word takes."""
-    if not history.target:
-        return '<p class="dp-stats">Nothing written yet.</p>'
-    lagging = latency_metrics(history.path, len(history.source))["AL"]
-    lag = len(history.source) - len(history.target)
-    milliseconds = 1000 * sum(history.seconds) / len(history.seconds)
-    return (
-        f'<p class="dp-stats"><b>AL</b> {lagging:.2f} words &nbsp; <b>lag now</b> {lag:+d} &nbsp; '
-        f"<b>time</b> {milliseconds:.0f} ms a word</p>"
-    )
+    """Of the current sentence: the average lag and the lag right now. Of all words: the time one takes."""
+    read, written = history.sentence
+    source, path = len(history.source) - read, [count - read for count in history.path[written:]]
+    average = f"{latency_metrics(path, source)['AL']:.1f} words on average (AL), " if path else ""
+    time = f" · {1000 * sum(history.seconds) / len(history.seconds):.0f} ms per word" if history.seconds else ""
+    return f'<p class="dp-stats"><b>Lag in this sentence</b> {average}{source - len(path):+d} now{time}</p>'
 
 
 CELL, LEFT, TOP, SHOWN = 22, 96, 84, 40
@@ -72,78 +101,84 @@ def grid_svg(history: History, animate: float | None = None) -> str:
     With `animate` each step appears after so many seconds, without any script.
     """
     from_source, from_target = max(0, len(history.source) - SHOWN), max(0, len(history.target) - SHOWN)
-    source, target = history.source[from_source:], history.target[from_target:]
-    width, height = LEFT + CELL * max(len(source), 1) + 64, TOP + CELL * max(len(target), 1) + 20
+    columns, rows = len(history.source) - from_source, len(history.target) - from_target
+    width, height = LEFT + CELL * max(columns, 1) + 64, TOP + CELL * max(rows, 1) + 20
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="dp-grid" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" role="img" aria-label="{len(source)} words read, {len(target)} written" '
-        'font-family="system-ui, sans-serif" font-size="12">'
+        f'height="{height}" role="img" aria-label="{columns} words read, {rows} written" '
+        'font-family="system-ui, sans-serif" font-size="12" stroke-width="2.5" stroke-linecap="square">'
+        f'<text x="4" y="40" fill="{READ_COLOR}" font-weight="bold">READ →</text>'
+        f'<text x="4" y="58" fill="{WRITE_COLOR}" font-weight="bold">WRITE ↓</text>'
     ]
-    moments = _moments(history.actions, animate)
-    for index, word in enumerate(source):
-        x = LEFT + CELL * index + CELL / 2
-        show = _appear(moments["R"], from_source + index, animate)
-        parts.append(
-            f'<g{show[0]}>{show[1]}<text x="{x:.0f}" y="{TOP - 8}" fill="currentColor" '
-            f'transform="rotate(-50 {x:.0f} {TOP - 8})">{escape(word[:14])}</text></g>'
-        )
-    before = from_target and history.path[from_target - 1]
-    for index, word in enumerate(target):
-        y, read = TOP + CELL * index, history.path[from_target + index]
-        x0, x1 = (LEFT + CELL * max(0, count - from_source) for count in (before, read))
-        show = _appear(moments["W"], from_target + index, animate)
-        parts.append(
-            f'<g{show[0]}>{show[1]}<rect x="{LEFT}" y="{y}" width="{x1 - LEFT}" height="{CELL}" '
-            'fill="#3b82f6" opacity="0.16"/>'
-            f'<text x="{LEFT - 6}" y="{y + CELL / 2 + 4:.0f}" text-anchor="end" fill="currentColor">'
-            f"{escape(word[:14])}</text>"
-            f'<path d="M{x0} {y}H{x1}" stroke="#2563eb" stroke-width="2.5" fill="none"/>'
-            f'<path d="M{x1} {y}V{y + CELL}" stroke="#dc2626" stroke-width="2.5" fill="none"/></g>'
-        )
-        before = read
+    for number, step in enumerate(history.steps):
+        column, row = step.read - from_source, step.written - from_target
+        if (column if step.is_read else row) < 0:
+            continue
+        x, y = LEFT + CELL * max(column, 0), TOP + CELL * max(row, 0)
+        if step.is_read:
+            middle, word = x + CELL // 2, escape(history.source[step.read][:14])
+            drawn = (
+                f'<text x="{middle}" y="{TOP - 8}" fill="currentColor" '
+                f'transform="rotate(-50 {middle} {TOP - 8})">{word}</text>'
+                f'<path d="M{x} {y}h{CELL}" stroke="{READ_COLOR}"/>'
+            )
+        else:
+            word = escape(history.target[step.written][:14])
+            drawn = (
+                f'<rect x="{LEFT}" y="{y}" width="{x - LEFT}" height="{CELL}" fill="{READ_COLOR}" opacity="0.16"/>'
+                f'<text x="{LEFT - 6}" y="{y + 15}" text-anchor="end" fill="currentColor">{word}</text>'
+                f'<path d="M{x} {y}v{CELL}" stroke="{WRITE_COLOR}"/>'
+            )
+        parts.append(f"<g>{drawn}</g>" if animate is None else _appearing(drawn, number * animate))
     return "".join(parts) + "</svg>"
 
 
-def _moments(actions: str, seconds: float | None) -> dict[str, list[float]]:
-    """When each read and each write happens in an animation."""
-    moments: dict[str, list[float]] = {"R": [], "W": []}
-    for step, action in enumerate(actions):
-        moments[action].append(step * (seconds or 0))
-    return moments
-
-
-def _appear(moments: list[float], index: int, animate: float | None) -> tuple[str, str]:
-    if animate is None:
-        return "", ""
-    begin = (
-        f'<animate attributeName="opacity" from="0" to="1" begin="{moments[index]:.2f}s" dur="0.15s" fill="freeze"/>'
-    )
-    return ' opacity="0"', begin
+def _appearing(drawn: str, moment: float) -> str:
+    appear = f'<animate attributeName="opacity" from="0" to="1" begin="{moment:.2f}s" dur="0.15s" fill="freeze"/>'
+    return f'<g opacity="0">{appear}{drawn}</g>'
 
 
 STYLE = """
-.dp p { font-size: 1.15rem; line-height: 1.7; margin: .2rem 0; overflow-wrap: anywhere }
-.dp-target { font-weight: 600 }
+.dp p { line-height: 1.6; margin: .1rem 0; overflow-wrap: anywhere }
+.dp-target { font-size: 1.3rem; font-weight: 600 }
+.dp-source { opacity: .75 }
 .dp-word { cursor: help; border-bottom: 1px dotted currentColor }
 .dp-word:focus { outline: 2px solid #f5b642 }
-.dp-stats { font-size: .95rem }
+.dp-stats, .dp-hint { font-size: .9rem; opacity: .75; margin: .2rem 0 }
 .dp-scroll { overflow-x: auto }
+.dp-moving span { opacity: 0; animation: dp-appear .15s forwards }
+@keyframes dp-appear { to { opacity: 1 } }
 """
 
 
-def panel_html(history: History, note: str = "") -> str:
-    """Everything about one stream."""
+def translation_html(history: History, note: str = "") -> str:
+    """The translation and its lag, or what to do first."""
     message = f'<p role="alert"><b>{escape(note)}</b></p>' if note else ""
-    grid = f'<div class="dp-scroll">{grid_svg(history)}</div>'
-    return f"{message}{transcript_html(history)}{stats_html(history)}{grid}"
+    if not history.source:
+        return f'{message}<div class="dp"><p class="dp-target">…</p><p>The translation appears here.</p></div>'
+    return f"{message}{transcript_html(history)}{stats_html(history)}"
+
+
+def grid_html(history: History, animate: float | None = None) -> str:
+    """The grid and how to read it."""
+    return (
+        f'<div class="dp-scroll">{grid_svg(history, animate)}</div>'
+        '<p class="dp-hint">A word that is read goes right, a word that is written goes down.</p>'
+    )
+
+
+def second_html(history: History) -> str:
+    """Everything about the stream to compare with."""
+    return f"<h3>Second stream</h3>{translation_html(history)}{grid_html(history)}"
 
 
 def replay_html(history: History, title: str, seconds: float = 0.5) -> str:
     """A page of its own that plays the stream, without a script and without a network."""
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
-        "<style>body{font-family:system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}"
+        '<meta name="viewport" content="width=device-width">'
+        "<style>:root{color-scheme:light dark}"
+        "body{font-family:system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}"
         f"{STYLE}</style>"
-        f"<h1>{escape(title)}</h1>{transcript_html(history)}{stats_html(history)}"
-        f'<div class="dp-scroll">{grid_svg(history, seconds)}</div></html>'
+        f"<h1>{escape(title)}</h1>{transcript_html(history, seconds)}{grid_html(history, seconds)}</html>"
     )

@@ -177,24 +177,3 @@ def test_sweep(checkpoint, pairs, test_set, tmp_path, capsys):
     assert (tmp_path / "curve.png").stat().st_size > 10_000 and (tmp_path / "curve.svg").read_text().startswith(
         "<?xml"
     )
-
-
-def test_plot_path(checkpoint, pairs, tmp_path, capsys):
-    text = run(capsys, "plot-path", "--model", checkpoint, pairs[0].source)
-    assert "de-en: path" in text and "de-en: transposed" in text and "en-de: path" in text and "·" in text
-    outputs = [str(tmp_path / f"path.{kind}") for kind in ("png", "svg", "txt")]
-    run(
-        capsys,
-        "plot-path",
-        "--model",
-        checkpoint,
-        "--translation",
-        "Đây là một câu.",
-        "Größe übt süß",
-        "--output",
-        *outputs,
-    )
-    assert (tmp_path / "path.png").stat().st_size > 20_000
-    assert "none of" in fails(capsys, "plot-path", "--model", checkpoint, "Hund", "--output", "x.gif")
-    offline = save_model(tmp_path / "offline", pairs, policy="offline")
-    assert "path" in run(capsys, "plot-path", "--model", offline, pairs[0].source)
