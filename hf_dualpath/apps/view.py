@@ -4,11 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import escape
 
-<<<<<<< HEAD
-from ..inference.events import Event, Read, Write
-=======
-from ..inference.streaming import Event, Read, Write, ends_sentence
->>>>>>> demo
+from ..inference.events import Event, Read, SentenceEnd, Write
 from ..paths.latency import latency_metrics
 from ..paths.staircase import Step, staircase
 
@@ -29,13 +25,13 @@ class History:
     def add(self, events: Iterable[Event]) -> "History":
         for event in events:
             if isinstance(event, Read):
-                if self.source and ends_sentence(self.source[-1]):
-                    self.sentence = len(self.source), len(self.target)
                 self.source.append(event.word)
             elif isinstance(event, Write):
                 self.target.append(event.word)
                 self.path.append(event.source_words_read)
                 self.seconds.append(event.seconds)
+            elif isinstance(event, SentenceEnd):
+                self.sentence = event.source_span[1], event.target_span[1]
         return self
 
     @property
