@@ -92,6 +92,10 @@ def add_translate(commands):
             raise ValueError("--wpm is a speed in words per minute, at least 1.")
         if arguments.file is not None and arguments.text is not None:
             raise ValueError("Give TEXT or --file, not both.")
+        if arguments.text is None and arguments.file is None and sys.stdin is None:
+            raise ValueError("Standard input is closed: give TEXT or --file.")
+        if arguments.output is None and sys.stdout is None:
+            raise ValueError("Standard output is closed: give --output.")
         from .translate import translate
 
         translate(arguments)

@@ -24,10 +24,6 @@ from .terminal import Screen, typed
 
 def translate(arguments: Namespace):
     """Runs the command."""
-    if arguments.text is None and arguments.file is None and sys.stdin is None:
-        raise ValueError("Standard input is closed: give TEXT or --file.")
-    if arguments.output is None and sys.stdout is None:
-        raise ValueError("Standard output is closed: give --output.")
     loaded = load_direction(
         arguments.model,
         arguments.direction,

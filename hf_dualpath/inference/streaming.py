@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from threading import Event as Flag
 
 from transformers import PreTrainedTokenizerFast
@@ -136,29 +136,26 @@ class SimultaneousTranslator:
         return list(self._finish())
 
     def stream(self, chunks: Iterable[str | bytes]) -> Iterator[Event]:
-        """Events of a source that arrives in chunks, each as soon as it is decided, to the end."""
-        self._begin()
-        for chunk in chunks:
-            yield from self._push(chunk)
-        yield from self._finish()
+        """Events of a source that arrives in chunks, each as soon as it is decided, to the end.
+
+        A stream that is left earlier gives up its text: the next push starts a new one.
+        """
+        with self._one_text():
+            for chunk in chunks:
+                yield from self._push(chunk)
+            yield from self._finish()
 
     async def astream(self, chunks: AsyncIterable[str | bytes]) -> AsyncIterator[Event]:
         """`stream` for servers: the model runs in a thread, so that the event loop stays free.
 
-        Left or cancelled before its end it gives up the text: the next push starts a new one. A cancellation waits for
-        the thread, which stops at the next event.
+        A cancellation waits for the thread, which stops at the next event.
         """
-        self._begin()
-        text = self._source
-        try:
+        with self._one_text():
             async for chunk in chunks:
                 for event in await in_thread(self._push(chunk)):
                     yield event
             for event in await in_thread(self._finish()):
                 yield event
-        finally:
-            if self._source is text:  # and not a later one: Python may close a generator late
-                self._finished = True
 
     def translate(self, text: str) -> str:
         """The translation of a whole text, as a stream of its own would give it."""
@@ -171,12 +168,24 @@ class SimultaneousTranslator:
         if self._finished:
             self.reset()
 
+    @contextmanager
+    def _one_text(self) -> Iterator[None]:
+        self._begin()
+        text = self._source
+        try:
+            yield
+        finally:
+            if self._source is text:  # and not a later one: Python may close a generator late
+                self._finished = True
+
     def _push(self, text: str | bytes) -> Iterator[Event]:
         self._begin()
         for word in self._source.push(text):
             yield from self._read_word(word)
 
     def _pause(self) -> Iterator[Event]:
+        if self._finished:
+            return
         for word in self._source.finish():
             yield from self._read_word(word)
         if self._cutter.tokens:

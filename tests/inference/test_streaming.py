@@ -9,9 +9,8 @@ from conftest import dual_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hf_dualpath import Read, SentenceEnd, SimultaneousTranslator, Write
 from hf_dualpath.inference.batches import translate_corpus
-from hf_dualpath.inference.events import Read, SentenceEnd, Write
-from hf_dualpath.inference.streaming import SimultaneousTranslator
 from hf_dualpath.inference.tokenization import save_tokenizers, train_bpe_tokenizer
 
 
@@ -282,15 +281,22 @@ def test_a_stream_left_early_gives_up_its_text(tokenizer):
     translator = make_translator(tokenizer)
 
     async def chunks():
-        yield "Der kleine Hund "
+        yield "Der "
+        yield "kleine Hund"
 
     async def main():
         events = translator.astream(chunks())
         await anext(events)
         await events.aclose()
 
-    asyncio.run(main())
-    assert untimed(translator.push(TEXT) + translator.finish()) == run(translator, [TEXT])
+    def leave():
+        for _ in translator.stream(["Der kleine Hund läuft"]):
+            break
+
+    for left in (leave, lambda: asyncio.run(main())):
+        left()
+        assert translator.words_read == 1 and translator.finish() == []
+        assert untimed(translator.push(TEXT) + translator.finish()) == run(translator, [TEXT])
 
 
 def test_translate_reset_and_context(tokenizer):
