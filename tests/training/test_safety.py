@@ -1,0 +1,307 @@
+"""Runs that are killed, stopped, started twice or started again lose nothing and break nothing."""
+
+import json
+import logging
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from conftest import ROOT, dual_model, fails, run
+from huggingface_hub import ModelCard, metadata_load
+from test_run import TINY
+from test_trainer import launch, trainer, weights
+from transformers import Trainer, TrainerCallback
+
+from hf_dualpath.inference.checkpoints import average_checkpoints, digest, last_checkpoints, last_complete_checkpoint
+from hf_dualpath.training.card import results_of
+from hf_dualpath.training.safety import LOCK, one_run_in
+from hf_dualpath.training.trainer import DualPathTrainer
+
+
+def contents(folder) -> dict[str, str]:
+    """A digest of every file but the lock."""
+    return {str(p.relative_to(folder)): digest(p) for p in folder.rglob("*") if p.is_file() and p.name != LOCK}
+
+
+# --- complete checkpoints --------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_marked_with_all_its_files(tmp_path):
+    trainer(tmp_path, max_steps=2).train()
+    marks = json.loads((tmp_path / "checkpoint-2" / "complete").read_text())
+    files = {p.name: p for p in (tmp_path / "checkpoint-2").iterdir() if p.name != "complete"}
+    assert marks == {name: [path.stat().st_size, digest(path)] for name, path in files.items()}
+    assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json", "rng_state.pth"} <= marks.keys()
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "model.safetensors", "trainer_state.json"])
+@pytest.mark.parametrize("damage", ["cut", "missing", "changed"])
+def test_a_damaged_checkpoint_is_passed_over(name, damage, two_checkpoints, caplog):
+    file = two_checkpoints / "checkpoint-4" / name
+    content = file.read_bytes()
+    file.unlink()
+    if damage != "missing":
+        file.write_bytes(content[:-7] if damage == "cut" else b"?" + content[1:])
+    try:
+        with caplog.at_level(logging.WARNING):
+            assert last_complete_checkpoint(two_checkpoints).endswith("checkpoint-2")
+        assert len(caplog.messages) == 1 and "checkpoint-4" in caplog.messages[0] and name in caplog.messages[0]
+        assert [folder.name for folder in last_checkpoints(two_checkpoints, 1)] == ["checkpoint-2"]
+        with pytest.raises(ValueError, match="fewer than 2 complete checkpoints: 1"):
+            last_checkpoints(two_checkpoints, 2)
+    finally:
+        file.write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def two_checkpoints(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    trainer(folder, max_steps=4).train()
+    return folder
+
+
+def test_the_mark_is_gone_while_a_folder_is_written_again(tmp_path, monkeypatch):
+    first = trainer(tmp_path, max_steps=2)
+    first.train()
+    assert last_complete_checkpoint(tmp_path) is not None
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "_save_checkpoint", killed)
+    with pytest.raises(KeyboardInterrupt):
+        trainer(tmp_path, max_steps=2).train()
+    assert last_complete_checkpoint(tmp_path) is None
+
+
+def test_an_average_can_be_published(two_checkpoints, tmp_path, capsys):
+    average_checkpoints(last_checkpoints(two_checkpoints, 2), tmp_path / "bare")
+    assert "model.safetensors" in run(capsys, "push", str(tmp_path / "bare"), "me/model", "--dry-run")
+    assert metadata_load(tmp_path / "bare" / "README.md")["library_name"] == "transformers"
+    (two_checkpoints / "README.md").write_text(CARD)
+    average_checkpoints(last_checkpoints(two_checkpoints, 2), tmp_path / "mean")
+    card = (tmp_path / "mean" / "README.md").read_text()
+    assert "# My run" in card and "checkpoint-2, checkpoint-4" in card
+    assert "model-index" not in card, "these weights have not been measured"
+
+
+CARD = """---
+language: de
+model-index:
+- name: mine
+  results:
+  - task: {type: translation}
+    dataset: {type: toy, name: toy, split: test, config: de-en}
+    metrics:
+    - {type: bleu, value: 30.0}
+---
+
+# My run
+"""
+
+
+# --- starting again --------------------------------------------------------------------------------------------------
+
+
+def test_a_finished_training_is_not_trained_further(tmp_path):
+    """Six updates end in the middle of an epoch, where the library would make one more."""
+    trainer(tmp_path).train()
+    before = contents(tmp_path)
+    again = trainer(tmp_path)
+    assert again.train(resume_from_checkpoint=True).global_step == 6
+    assert contents(tmp_path) == before
+    trained = weights(tmp_path / "checkpoint-6")
+    assert all(torch.equal(again.model.state_dict()[name], tensor) for name, tensor in trained.items())
+
+
+def train(capsys, folder, *more: str) -> str:
+    return run(capsys, "train", "toy", "--output_dir", str(folder), *TINY.split(), *more)
+
+
+def test_a_finished_run_stays_as_it_is(tmp_path, capsys, caplog, monkeypatch):
+    """Also one that was killed in its last evaluation: what is missing is measured, and nothing else is done."""
+    evaluate, evaluated = DualPathTrainer.evaluate, []
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DualPathTrainer, "evaluate", killed)
+    with pytest.raises(SystemExit):
+        train(capsys, tmp_path)
+    assert not (tmp_path / "README.md").is_file()
+    before = contents(tmp_path)
+
+    def counted(self, *arguments, **options):
+        evaluated.append(options["metric_key_prefix"])
+        return evaluate(self, *arguments, **options)
+
+    monkeypatch.setattr(DualPathTrainer, "evaluate", counted)
+    said = train(capsys, tmp_path)
+    assert f"The checkpoint is in {tmp_path}" in said and f"dualpath push {tmp_path}" in said
+    after = contents(tmp_path)
+    assert evaluated == ["validation", "test"] and after.pop("README.md") and after == before
+    results = results_of(tmp_path / "README.md")
+    assert results.keys() == {
+        f"{s}_{d}_{m}" for s in ("validation", "test") for d in ("de-en", "en-de") for m in ("bleu", "al")
+    }
+    before = contents(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        train(capsys, tmp_path)
+    assert contents(tmp_path) == before and len(evaluated) == 2
+    assert any("has finished" in message for message in caplog.messages)
+
+    header = ModelCard.load(tmp_path / "README.md").data.to_dict()
+    assert header["datasets"] == ["toy"] and header["metrics"] == ["bleu", "al"]
+    assert header["model-index"][0]["results"][0]["dataset"]["split"] == "validation"
+    assert "remove_unused_columns" not in (tmp_path / "README.md").read_text()
+
+    message = fails(capsys, "train", "toy", "--output_dir", str(tmp_path), *TINY.split(), "--d_model", "64")
+    assert "other sizes" in message and len(message.splitlines()) == 1
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("sizes", [{"d_model": 64}, {"encoder_layers": 3}, {"encoder_layers": 1}])
+def test_other_sizes_are_one_sentence(sizes, two_checkpoints, capsys):
+    with pytest.raises(ValueError, match="other sizes .* or another `output_dir`") as error:
+        trainer(two_checkpoints, dual_model(**sizes)).train(resume_from_checkpoint=True)
+    assert "\n" not in str(error.value) and "mismatch" not in capsys.readouterr().err
+
+
+# --- two runs in one folder ------------------------------------------------------------------------------------------
+
+HOLDER = """
+import sys, time
+from hf_dualpath.training.safety import one_run_in
+with one_run_in(sys.argv[1]):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_run_in_a_folder_is_refused(tmp_path, capsys):
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(BlockingIOError, match=f"Process {holder.pid} is training in"):
+            trainer(tmp_path).train()
+        message = fails(capsys, "train", "toy", "--output_dir", str(tmp_path), *TINY.split())
+        assert "another `output_dir`" in message and len(message.splitlines()) == 1
+        assert {path.name for path in tmp_path.iterdir()} == {LOCK}
+        with one_run_in(tmp_path, is_main_process=False):  # the other processes of one run do not ask
+            pass
+    finally:
+        holder.kill()
+        holder.wait()
+    with one_run_in(tmp_path), one_run_in(tmp_path):  # a dead process holds nothing, and one may ask twice
+        pass
+
+
+# --- signals and disks -----------------------------------------------------------------------------------------------
+
+
+class Signal(TrainerCallback):
+    def __init__(self, number: int, step: int):
+        self.number, self.step = number, step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_first(number, tmp_path, caplog):
+    options = {"save_steps": 100, "max_steps": 6}
+    trainer(tmp_path / "whole", **options).train()
+    before = signal.getsignal(number)
+    stopped = trainer(tmp_path / "cut", **options)
+    stopped.add_callback(Signal(number, 2))
+    with pytest.raises((SystemExit, KeyboardInterrupt)) as stop, caplog.at_level(logging.WARNING):
+        stopped.train()
+    assert isinstance(stop.value, KeyboardInterrupt) if number == signal.SIGINT else stop.value.code == 143
+    assert signal.getsignal(number) is before
+    assert last_complete_checkpoint(tmp_path / "cut").endswith("checkpoint-3")
+    assert any("start the same training again" in message for message in caplog.messages)
+    trainer(tmp_path / "cut", **options).train(resume_from_checkpoint=True)
+    whole, cut = (weights(tmp_path / name / "checkpoint-6") for name in ("whole", "cut"))
+    assert all(torch.equal(whole[name], cut[name]) for name in whole)
+
+
+def test_the_command_line_ends_as_signals_do(tmp_path, capsys, monkeypatch):
+    """130 and 143 are what a shell shows of SIGINT and SIGTERM."""
+    codes = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        monkeypatch.setattr(
+            "hf_dualpath.training.trainer.StopCallback.on_train_begin",
+            lambda *_, number=number, **__: os.kill(os.getpid(), number),
+        )
+        with pytest.raises(SystemExit) as stop:
+            train(capsys, tmp_path / str(int(number)))
+        codes.append(stop.value.code)
+    assert codes == [130, 143]
+
+
+STOP_ONE_OF_TWO = """
+import sys, torch
+sys.path[:0] = [{tests!r}, {tests!r} + "/training"]
+from test_safety import Signal
+from test_trainer import left_behind, trainer
+import torch.distributed as dist
+torch.set_num_threads(1)
+run = trainer(sys.argv[1], save_steps=100, max_steps=20)
+assert dist.get_world_size() == 2
+if dist.get_rank() == 1:
+    run.add_callback(Signal(15, 2))
+try:
+    run.train()
+except SystemExit as stop:
+    assert stop.code == 143
+else:
+    raise AssertionError("both processes stop")
+assert run.state.global_step == 3
+run.end()
+assert not left_behind()
+"""
+
+WHOLE_RUN_ON_TWO = """
+import sys
+sys.path[:0] = [{tests!r}, {tests!r} + "/training"]
+from test_run import TINY
+from test_trainer import left_behind
+from hf_dualpath.training.run import main
+main(["toy", "--output_dir", sys.argv[1], *TINY.split(), "--max_steps", "2"])
+assert not left_behind()
+"""
+
+
+@pytest.mark.parametrize("script", [STOP_ONE_OF_TWO, WHOLE_RUN_ON_TWO], ids=["stop", "run"])
+def test_two_processes_end_together(script, tmp_path):
+    (tmp_path / "two.py").write_text(script.format(tests=str(ROOT / "tests")))
+    config = str(ROOT / "scripts/accelerate_configs/two_cpu_processes.yaml")
+    accelerate = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", config]
+    output = launch(*accelerate, "--main_process_port", "0", str(tmp_path / "two.py"), str(tmp_path / "out"))
+    assert "terminate called" not in output.stderr
+    assert last_complete_checkpoint(tmp_path / "out") is not None
+
+
+@pytest.mark.parametrize("room", [100_000, 600_000], ids=["for no weights", "for no optimizer state"])
+def test_a_full_disk_is_one_sentence(room, tmp_path):
+    """A limit on the size of files stands in for the end of the disk."""
+    run = trainer(tmp_path, max_steps=2)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        with pytest.raises(OSError, match="cannot be written .* make room") as error:
+            run.train()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "\n" not in str(error.value)
+    assert last_complete_checkpoint(tmp_path) is None
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(capsys):
+    message = fails(capsys, "train", "toy", "--output_dir", "/proc/run", *TINY.split())
+    assert "/proc/run cannot be written" in message and len(message.splitlines()) == 1
