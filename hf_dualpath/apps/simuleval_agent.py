@@ -50,9 +50,7 @@ class DualPathAgent(TextToTextAgent):
         parser.add_argument("--min-lag", type=int, help="see dualpath translate --help")
         parser.add_argument("--max-lag", type=int, help="see dualpath translate --help")
         parser.add_argument("--wait-k", type=int, help="another k for a wait-k model")
-        parser.add_argument(
-            "--trust-remote-code", action="store_true", help="let Python files of the checkpoint run"
-        )
+        parser.add_argument("--trust-remote-code", action="store_true", help="let Python files of the checkpoint run")
         parser.add_argument(
             "--host", default="127.0.0.1", help="address that --standalone serves (default: this machine only)"
         )
