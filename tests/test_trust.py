@@ -9,6 +9,7 @@ from argparse import ArgumentParser
 
 import pytest
 from conftest import ROOT, fails, run, save_model
+from transformers import MarianConfig, MarianMTModel
 
 from hf_dualpath.apps.cli import main
 from hf_dualpath.toy import generate_pairs
@@ -61,7 +62,8 @@ def commands(model: str, folder) -> dict[str, list[str]]:
     for name, side in (("t.de", "source"), ("t.en", "target")):
         (folder / name).write_text("\n".join(getattr(pair, side) for pair in PAIRS[:3]))
     test = ["--source", str(folder / "t.de"), "--target", str(folder / "t.en"), "--output", str(folder / "out")]
-    training = ["--output_dir", str(folder / "run"), "--max_steps", "1", "--max_train_pairs", "20"]
+    training = ["--output_dir", str(folder / "run"), "--max_steps", "1"]
+    training += ["--train_source", str(folder / "t.de"), "--train_target", str(folder / "t.en")]
     return {
         "translate": ["translate", "--model", model, "Ein Satz."],
         "translate a file": ["translate", "--model", model, "--file", str(folder / "t.de")],
@@ -93,6 +95,22 @@ def test_with_the_flag_it_runs(command, mark, tmp_path, capsys, monkeypatch):
     model = make_hostile(tmp_path / "hostile", mark, "class")
     run(capsys, *commands(model, tmp_path)[command], "--trust-remote-code")
     assert mark.read_text() == "ran"
+
+
+def test_converting_does_not(mark, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n1\n" * 9))
+    folder = tmp_path / "marian"
+    sizes = dict.fromkeys(("encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim"), 1)
+    heads = {"encoder_attention_heads": 1, "decoder_attention_heads": 1, "d_model": 8, "vocab_size": 9}
+    tokens = {"pad_token_id": 8, "decoder_start_token_id": 8, "eos_token_id": 1, "forced_eos_token_id": 1}
+    MarianMTModel(MarianConfig(**sizes, **heads, **tokens)).save_pretrained(folder)
+    (folder / "hostile.py").write_text(HOSTILE.format(mark=str(mark)))
+    config = json.loads((folder / "config.json").read_text())
+    config["auto_map"] = {"AutoConfig": "hostile.Config", "AutoModelForSeq2SeqLM": "hostile.Config"}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": [null, "hostile.Tokenizer"]}}')
+    assert "Wrote" in run(capsys, "convert", "marian", str(folder), str(folder), "--output", str(tmp_path / "new"))
+    assert not mark.exists()
 
 
 def test_the_demo_does_not(hostile, mark):

@@ -106,6 +106,13 @@ def convert(
     return model
 
 
+def load_marian(path: str) -> MarianMTModel:
+    found = MarianConfig.get_config_dict(path)[0].get("model_type")
+    if found != "marian":  # which transformers would load as a Marian model of the default size, with random weights
+        raise ValueError(f"{path} is a checkpoint of type {found!r}, not a Marian translator.")
+    return MarianMTModel.from_pretrained(path)
+
+
 def load_tokenizer(path: str):
     """A `MarianTokenizer`, or None where the checkpoint has no tokenizer."""
     try:
@@ -142,7 +149,7 @@ def fast_tokenizer(spm_file: str, vocabulary: dict[str, int]) -> PreTrainedToken
 
 
 def run(arguments: Namespace):
-    forward, backward = (MarianMTModel.from_pretrained(path) for path in (arguments.forward, arguments.backward))
+    forward, backward = (load_marian(path) for path in (arguments.forward, arguments.backward))
     tokenizers = [load_tokenizer(path) for path in (arguments.forward, arguments.backward)]
     if all(tokenizers):
         ours, theirs = (tokenizer.get_vocab() for tokenizer in tokenizers)
