@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -152,6 +154,23 @@ def test_hard_path_follows_the_rule(target, source, length, threshold, seed):
         assert stops[0, head].tolist() == step_by_step(p[0, head], length, threshold)
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile's default backend needs a C++ compiler")
+def test_compiled_by_the_default_backend():
+    """Which generates code for the strides that the operators promise."""
+    inputs = torch.rand(2, 3, 4, 5), torch.randn(2, 3, 4, 5)
+
+    def gradients(function):
+        p, energies = (tensor.clone().requires_grad_() for tensor in inputs)
+        (function(p, energies) ** 2).sum().backward()
+        return p.grad, energies.grad
+
+    def attention(p, energies):
+        return expected_attention(expected_alignment(2 * p / 2), energies + 1) * 2
+
+    for ours, compiled in zip(gradients(attention), gradients(torch.compile(attention))):
+        torch.testing.assert_close(ours, compiled)
+
+
 def test_everything_runs_on_meta_tensors():
     p = torch.rand(2, 3, 4, 5, device="meta", requires_grad=True)
     mask = torch.ones(2, 5, dtype=torch.bool, device="meta")
@@ -162,7 +181,7 @@ def test_everything_runs_on_meta_tensors():
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 1, 1, 1), (3, 2, 7, 2)])
 def test_the_operators_keep_what_they_promise_the_compiler(shape):
-    """torch's own check: schema, fake kernel (shapes and strides), autograd, and the ahead-of-time compiled backward."""
+    """torch's own check: schema, fake kernel (shapes and strides), autograd, and the compiled backward."""
     last = torch.full(shape[:1], shape[-1] - 1)
     p, energies = torch.rand(shape).requires_grad_(), torch.randn(shape).requires_grad_()
     permuted = torch.rand(shape[1], shape[0], *shape[2:]).transpose(0, 1).requires_grad_()
