@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -150,6 +152,23 @@ def test_hard_path_follows_the_rule(target, source, length, threshold, seed):
     stops = hard_path(p, mask, threshold)
     for head in range(2):
         assert stops[0, head].tolist() == step_by_step(p[0, head], length, threshold)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile's default backend needs a C++ compiler")
+def test_compiled_by_the_default_backend():
+    """Which generates code for the strides that the operators promise."""
+    inputs = torch.rand(2, 3, 4, 5), torch.randn(2, 3, 4, 5)
+
+    def gradients(function):
+        p, energies = (tensor.clone().requires_grad_() for tensor in inputs)
+        (function(p, energies) ** 2).sum().backward()
+        return p.grad, energies.grad
+
+    def attention(p, energies):
+        return expected_attention(expected_alignment(2 * p / 2), energies + 1) * 2
+
+    for ours, compiled in zip(gradients(attention), gradients(torch.compile(attention))):
+        torch.testing.assert_close(ours, compiled)
 
 
 def test_everything_runs_on_meta_tensors():

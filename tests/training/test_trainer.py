@@ -355,6 +355,7 @@ def test_library_options(options, tmp_path):
     assert trainer(tmp_path, max_steps=2, **options).train().global_step == 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile's default backend needs a C++ compiler")
 def test_compile(tmp_path):
     """With the default backend, which relies on the strides that the operators promise; the losses stay the same."""
