@@ -3,8 +3,8 @@
     simuleval --agent-class hf_dualpath.apps.simuleval_agent.DualPathAgent --model DIR --direction de-en \\
         --source test.de --target test.en --output result --quality-metrics BLEU --latency-metrics AL LAAL AP DAL
 
-The same agent serves in SimulEval's standalone form (`--standalone`, then `--remote-eval`). The server has no password:
-it answers this machine only, unless `--host` gives another address.
+The same agent serves in SimulEval's standalone form (`--standalone`, then `--remote-eval`). The server has no
+password: it answers this machine only, unless `--host` gives another address.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -22,7 +22,7 @@ from hf_dualpath.model.policies_dualpath import Dials
 
 
 def listen_on(address: str):
-    """SimulEval 1.1.4 starts its server on all interfaces and takes no address: tornado, which it uses, is told one."""
+    """SimulEval 1.1.4 starts its server on all interfaces and takes no address, so tornado, below it, is told one."""
     Application.listen = partialmethod(Application.listen, address=address)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 from huggingface_hub import HfApi, get_token, snapshot_download
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerFast
 
@@ -50,7 +50,11 @@ def load_config(path: str | Path, trust_remote_code: bool = False) -> PreTrained
     folder = checkpoint_folder(path)
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"There is no config.json in {path}: it is not a checkpoint.")
-    return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    try:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    except (StrictDataclassError, AttributeError, IndexError, TypeError) as error:  # the library's, of wrong values
+        reason = " ".join(str(error).split("\n")[-1].split())
+        raise ValueError(f"The config.json in {path} makes no model: {reason}") from error
 
 
 def default_device() -> torch.device:
@@ -107,6 +111,8 @@ def load_direction(path: str | Path, direction: str | None = None, **options) ->
 
 def last_checkpoints(run: str | Path, count: int) -> list[Path]:
     """The last `count` checkpoints of a training run, oldest first."""
+    if count < 1:
+        raise ValueError(f"The last {count} checkpoints are none: give a number of at least 1.")
     folders = [path for path in Path(run).glob("checkpoint-*") if (path / WEIGHTS).is_file()]
     folders.sort(key=lambda path: int(path.name.split("-")[-1]))
     if len(folders) < count:
@@ -155,7 +161,7 @@ def average_checkpoints(folders: Sequence[str | Path], output: str | Path, half:
 
 
 def published_files(folder: str | Path) -> list[Path]:
-    """The files of a checkpoint that belong on the Hub: nothing hidden, and nothing that a link brings from outside."""
+    """The files of a checkpoint that belong on the Hub: nothing hidden, nothing that a link brings from outside."""
     folder = Path(folder)
     home = folder.resolve()
     if home.parent.name == "snapshots":  # of a Hub cache, where files are links into the same repository's blobs
