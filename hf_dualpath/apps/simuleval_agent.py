@@ -23,7 +23,7 @@ from hf_dualpath.model.policies_dualpath import Dials
 
 
 def listen_on(address: str):
-    """SimulEval 1.1.4 starts its server on all interfaces and takes no address: tornado, below it, is told one."""
+    """SimulEval 1.1.4 starts its server on all interfaces and takes no address, so tornado, below it, is told one."""
     Application.listen = partialmethod(Application.listen, address=address)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from huggingface_hub import HfApi, ModelCard, ModelCardData, get_token, snapshot_download
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerFast
 from transformers.utils import logging
@@ -56,7 +56,11 @@ def load_config(path: str | Path, trust_remote_code: bool = False) -> PreTrained
     folder = checkpoint_folder(path)
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"There is no config.json in {path}: it is not a checkpoint.")
-    return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    try:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    except (StrictDataclassError, AttributeError, IndexError, TypeError) as error:  # the library's, of wrong values
+        reason = " ".join(str(error).split("\n")[-1].split())
+        raise ValueError(f"The config.json in {path} makes no model: {reason}") from error
 
 
 def default_device() -> torch.device:
@@ -136,7 +140,7 @@ def digest(path: Path, sync: bool = False) -> str:
 
 def damaged_file(folder: str | Path) -> str | None:
     """The first file of a marked checkpoint that is not as its mark says."""
-    marks = json.loads((Path(folder) / COMPLETE).read_text(encoding="utf-8") or "{}")  # empty before version 0.3
+    marks = json.loads((Path(folder) / COMPLETE).read_text(encoding="utf-8") or "{}")  # empty before version 0.2
     for name, (size, sha256) in marks.items():
         path = Path(folder) / name
         if not path.is_file() or path.stat().st_size != size or digest(path) != sha256:
@@ -166,6 +170,8 @@ def last_complete_checkpoint(run: str | Path) -> str | None:
 
 def last_checkpoints(run: str | Path, count: int) -> list[Path]:
     """The last `count` complete checkpoints of a training run, oldest first."""
+    if count < 1:
+        raise ValueError(f"The last {count} checkpoints are none: give a number of at least 1.")
     folders = complete_checkpoints(run, count)
     if len(folders) < count:
         raise ValueError(

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import torch
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.activations import ACT2FN
@@ -25,6 +26,8 @@ COUNTS = (
     "wait_k",
 )
 POSITIONS = ("marian", "fairseq")
+# Larger ones are mistakes, and would fill the memory before anything else could say so.
+LARGEST, MOST_LAYERS = 1_000_000, 1000
 
 
 def _register_models():
@@ -142,6 +145,10 @@ class SiMTConfig(PreTrainedConfig):
         ):
             if value not in allowed:
                 raise ValueError(f"`{name}` is one of {', '.join(allowed)}, not {value!r}.")
+        if self.model_type != type(self).model_type:
+            raise ValueError(f"`model_type` of a direction is {type(self).model_type!r}, not {self.model_type!r}.")
+        if not isinstance(self.dtype, (str, torch.dtype, type(None))):
+            raise ValueError(f"`dtype` is a type such as 'float32', not {self.dtype!r}.")
         self.policy_class.check_settings(self.policy_settings or {})
         self._validate_numbers()
         for side in ("encoder", "decoder"):
@@ -174,6 +181,9 @@ class SiMTConfig(PreTrainedConfig):
         for name in COUNTS:
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` is a number of at least 1, not {getattr(self, name)}.")
+            largest = MOST_LAYERS if name.endswith("_layers") else LARGEST
+            if getattr(self, name) > largest:
+                raise ValueError(f"`{name}` is a number of at most {largest}, not {getattr(self, name)}.")
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"`{name}` is a probability below 1, not {getattr(self, name)}.")

@@ -334,6 +334,8 @@ class CheckedLoadingMixin:
             raise OSError(
                 f"The weights in {path} are damaged or cut short ({error}): download or save them again."
             ) from error
+        except RuntimeError as error:  # the library's word for weights of other shapes
+            raise ValueError(f"The weights in {path} do not fit the sizes in its config.json.") from error
         missing = sorted(info["missing_keys"])
         if missing:
             raise ValueError(f"{path} lacks {len(missing)} weights of {cls.__name__}, the first is {missing[0]}.")

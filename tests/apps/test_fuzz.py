@@ -1,0 +1,164 @@
+"""Whatever a user types or a file holds: one sentence, never a traceback."""
+
+import copy
+import gzip
+import json
+import math
+from dataclasses import fields
+
+import pytest
+from conftest import fails, main, save_model
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hf_dualpath import DualPathConfig, SiMTConfig
+from hf_dualpath.toy import generate_pairs
+
+
+PAIRS = generate_pairs(40, seed=1, max_words=5)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a tiny checkpoint, a test set, and some broken files."""
+    folder = tmp_path_factory.mktemp("fuzz")
+    save_model(folder / "model", PAIRS, encoder_layers=1, decoder_layers=1)
+    (folder / "model" / "README.md").write_text("card")
+    for name, side in (("t.de", "source"), ("t.en", "target")):
+        (folder / name).write_text("\n".join(getattr(pair, side) for pair in PAIRS[:2]))
+    (folder / "cut.gz").write_bytes(gzip.compress(b"Hallo\n" * 100)[:20])
+    (folder / "no.gz").write_bytes(b"Hallo")
+    for name in ("empty", "list", "broken"):
+        (folder / name).mkdir()
+        (folder / name / "report.json").write_text({"empty": "{}", "list": "[1]", "broken": "{"}[name])
+    (folder / "wrong.log").write_text("{}\n")
+    return folder
+
+
+def attempt(*arguments: str):
+    """Runs a command; anything but an end in a sentence or a number is a failure."""
+    try:
+        main(list(arguments))
+    except SystemExit as stop:
+        assert stop.code is None or isinstance(stop.code, (str, int))
+
+
+@pytest.mark.parametrize(
+    "command, message",
+    [
+        ("evaluate --model model --source cut.gz --target t.en", "not a whole gzip file"),
+        ("evaluate --model model --source no.gz --target t.en", "not a whole gzip file"),
+        ("translate --model model --file cut.gz", "not a whole gzip file"),
+        ("translate --model model --file t.de --batch-size -1", "batch"),
+        ("translate --model model --file t.de --batch-size 0", "batch"),
+        ("evaluate --model model --source t.de --target t.en --batch-size -1", "batch"),
+        ("sweep --model model --source t.de --target t.en --batch-size -1", "batch"),
+        ("evaluate --model model --source t.de --target t.en --limit -1", "at least 1"),
+        ("sweep --model model --source t.de --target t.en --limit 0", "at least 1"),
+        ("compare empty", "no whole report"),
+        ("compare list", "no whole report"),
+        ("compare broken", "no whole report"),
+        ("compare wrong.log", "not an instance log"),
+        ("average model --last 0 --output mean", "at least 1"),
+        ("average model --last -3 --output mean", "at least 1"),
+        ("average model --last 1 --output mean", "fewer than 1"),
+        ("convert marian model model --output new", "not a Marian translator"),
+        ("push model me/model/too/long --dry-run --colour", "unrecognized"),
+    ],
+)
+def test_mistakes(command, message, place, capsys, monkeypatch):
+    monkeypatch.chdir(place)
+    assert message in fails(capsys, *command.split())
+
+
+ABSURD = (-1, 0, 10**12, math.nan, "text", None, [1])
+
+
+@pytest.fixture(scope="module")
+def config(place):
+    return json.loads((place / "model" / "config.json").read_text())
+
+
+def names_of(config) -> list[str]:
+    return sorted({item.name for item in fields(config)} - {"forward_config", "backward_config"})
+
+
+@pytest.mark.parametrize("name", names_of(SiMTConfig))
+def test_absurd_values_of_a_direction(name, place, config):
+    for value in ABSURD:
+        changed = copy.deepcopy(config)
+        changed["forward_config"][name] = changed["backward_config"][name] = value
+        translate_with(place, changed)
+
+
+@pytest.mark.parametrize("name", [*names_of(DualPathConfig), "forward_config", "backward_config", "model_type"])
+def test_absurd_values_of_a_pair(name, place, config):
+    for value in ABSURD:
+        translate_with(place, config | {name: value})
+
+
+def translate_with(place, config: dict):
+    whole = (place / "model" / "config.json").read_text()
+    try:
+        (place / "model" / "config.json").write_text(json.dumps(config))
+        attempt("translate", "--model", str(place / "model"), "Ein Hund.")
+    finally:
+        (place / "model" / "config.json").write_text(whole)
+
+
+NUMBERS = st.sampled_from(["-1", "0", "1", "2", "0.5", "1e9", "nan", "inf", "x", ""])
+NAMES = st.sampled_from(
+    ["model", "t.de", "t.en", "cut.gz", "empty", "wrong.log", "nowhere", "", ".", "a/b", "\u00e4 b"]
+)
+DIALS = [(f"--{name}", NUMBERS) for name in ("write-threshold", "min-lag", "max-lag", "wait-k")]
+DIRECTION = ("--direction", st.sampled_from(["de-en", "en-de", "fr-en", ""]))
+LOADING = [
+    ("--dtype", st.sampled_from(["float32", "bfloat16", "float8"])),
+    ("--device", st.sampled_from(["cpu", "x"])),
+]
+TEST_SET = [("--source", NAMES), ("--target", NAMES), ("--limit", NUMBERS), ("--batch-size", NUMBERS)]
+OUTPUT = ("--output", st.sampled_from(["out", "out.svg", "out.html", "t.de/x", ""]))
+TEXT = st.sampled_from(["Ein Hund.", "", " ", "\x00", "." * 50, "-"])
+COMMANDS = {
+    "translate": ([TEXT], [("--model", NAMES), DIRECTION, *DIALS, *LOADING, ("--file", NAMES), OUTPUT]),
+    "evaluate": ([], [("--model", NAMES), DIRECTION, *DIALS, *LOADING, *TEST_SET, ("--alignments", NAMES), OUTPUT]),
+    "sweep": (
+        [],
+        [("--model", NAMES), DIRECTION, *LOADING, *TEST_SET, *DIALS[::2], ("--label", NAMES), OUTPUT],
+    ),
+    "compare": ([NAMES], [("--tolerance", NUMBERS), ("--samples", st.sampled_from(["-1", "0", "2", "x"])), OUTPUT]),
+    "plot-path": ([TEXT], [("--model", NAMES), DIRECTION, *DIALS, ("--translation", TEXT)]),
+    "replay": ([TEXT], [("--model", NAMES), DIRECTION, *DIALS, OUTPUT, ("--seconds", NUMBERS)]),
+    "average": ([NAMES], [("--last", NUMBERS), OUTPUT]),
+    "push": ([NAMES, NAMES], []),
+    "convert": ([st.sampled_from(["marian", "fairseq", "x"]), NAMES, NAMES], [("--config", NAMES), OUTPUT]),
+    "train": ([NAMES], [("--train_file", NAMES), ("--system", NAMES), ("--d_model", NUMBERS), ("--init_from", NAMES)]),
+}
+
+
+@st.composite
+def command_lines(draw) -> list[str]:
+    name = draw(st.sampled_from(sorted(COMMANDS)))
+    positional, options = COMMANDS[name]
+    words = [name, *(draw(one) for one in positional)]
+    for option, values in (
+        draw(st.lists(st.sampled_from(options), max_size=5, unique_by=lambda one: one[0])) if options else ()
+    ):
+        words += [f"{option}={draw(values)}"]
+    if name == "push":
+        words.append("--dry-run")
+    if name == "train":
+        words += ["--output_dir=run", "--max_steps=1", "--use_cpu=true"]
+    return words
+
+
+@given(command_lines())
+@settings(
+    max_examples=250,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_no_command_line_ends_in_a_traceback(place, monkeypatch, words):
+    monkeypatch.chdir(place)
+    attempt(*words)
