@@ -12,6 +12,8 @@ import json
 from pathlib import Path
 from string import Template
 
+from huggingface_hub import EvalResult, ModelCardData
+
 from hf_dualpath.apps.examples import SHIPPED_EXAMPLES
 from hf_dualpath.apps.replay import record, write_replay
 from hf_dualpath.evaluation.comparison import COLUMNS as SWEEP_COLUMNS
@@ -52,6 +54,34 @@ def measure(model: Path, data: Path, cache: Path) -> str:
     return f"{as_markdown(rows)}\nBLEU: `{summary['bleu_signature']}`, with a 95 % bootstrap interval."
 
 
+def header(model: Path) -> str:
+    """What the Hub reads of the card: languages, licence, data and figures."""
+    results = [
+        EvalResult(
+            task_type="translation",
+            dataset_type=stem.split("/")[0].removesuffix("_deen"),
+            dataset_name=f"{name}, {direction}",
+            metric_type=metric,
+            metric_name=column,
+            metric_value=round(report["figures"][column], 2),
+        )
+        for (stem, directions), name in zip(json.loads((model / "results.json").read_text()).items(), TEST_SETS)
+        for direction, report in directions.items()
+        for metric, column in (("bleu", "BLEU"), ("average_lagging", "AL (words)"))
+    ]
+    return ModelCardData(
+        model_name=model.name,
+        library_name="transformers",
+        pipeline_tag="translation",
+        language=["de", "en"],
+        license="cc-by-2.0",
+        datasets=["tatoeba"],
+        metrics=["bleu"],
+        tags=["simultaneous-translation", "hf_dualpath"],
+        eval_results=results,
+    ).to_yaml()
+
+
 def turn_the_dial(model: Path, data: Path, cache: Path) -> str:
     """Threshold against AL and BLEU on the model's own test split, as a table and a picture."""
     file = cache / "dial.json"
@@ -90,7 +120,7 @@ def main():
     results = measure(arguments.output, arguments.data, cache)
     dial = turn_the_dial(arguments.output, arguments.data, cache)
     draw(arguments.output)
-    text = card.substitute(results=results, dial=dial, settings=settings)
+    text = card.substitute(header=header(arguments.output), results=results, dial=dial, settings=settings)
     (arguments.output / "README.md").write_text(text, encoding="utf-8")
     print(results, dial, sep="\n\n")
 

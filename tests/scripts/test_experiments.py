@@ -9,6 +9,8 @@ import pytest
 import torch
 import yaml
 from conftest import ROOT
+from huggingface_hub import ModelCard
+from matplotlib.image import imread
 
 from hf_dualpath import SimultaneousTranslator
 from hf_dualpath.model.monotonic_attention import naive_expected_alignment
@@ -36,6 +38,12 @@ def script(name: str, *arguments) -> str:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def drawn(picture) -> bool:
+    """Whether there is something on it: pixels of many colours."""
+    pixels = imread(picture).reshape(-1, imread(picture).shape[-1])
+    return len(pixels) > 10_000 and len({tuple(pixel) for pixel in pixels[::7]}) > 20
 
 
 def write_test_set(stem, rows: int = 12):
@@ -90,7 +98,7 @@ def test_from_a_plan_to_tables(tmp_path):
     table = json.loads((tmp_path / "tables/test.json").read_text())
     figures = report["directions"]["de-en"]["figures"]
     assert table[-2]["AL"] == figures["AL (tokens)"] and table[-2]["word_AL"] == figures["AL (words)"]
-    assert (tmp_path / "tables" / "test.png").is_file()
+    assert drawn(tmp_path / "tables" / "test.png")
     runs = (tmp_path / "runs" / name for name in ("wait-2", "dual"))
     sides = ("--source", tmp_path / "data" / "t.de", "--target", tmp_path / "data" / "t.en")
     found = csv.DictReader(script("experiments/path_gap.py", *runs, *sides).splitlines())
@@ -151,6 +159,10 @@ def test_release(tmp_path):
     assert {"path.png", "dial.png", "replay.gif", "dial.csv", "results.json"} <= {
         path.name for path in (tmp_path / "card").iterdir()
     }
+    assert drawn(tmp_path / "card" / "path.png") and drawn(tmp_path / "card" / "dial.png")
+    data = ModelCard.load(tmp_path / "card" / "README.md").data
+    assert {result.dataset_type for result in data.eval_results} == {"tatoeba", "multi30k", "newstest"}
+    assert data.datasets == ["tatoeba"] and data.metrics == ["bleu"] and data.license == "cc-by-2.0"
     SimultaneousTranslator.from_pretrained(tmp_path / "card", direction="en-de").translate("A dog sleeps.")
 
 
