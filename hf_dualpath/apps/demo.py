@@ -133,6 +133,13 @@ def build(model: str | Path, name: str | None = None, **loading):
                 [{name: dial_value(name, at) for name, at in zip(names, positions)} for positions in streams],
             )
 
+        def on_edit(request: gr.Request, text, *settings):
+            return sessions.of(request.session_hash).edit(text, settings_of(*settings))
+
+        def on_example(request: gr.Request, number):
+            sessions.of(request.session_hash).choose(samples[number][0])
+            return samples[number]
+
         def on_type(request: gr.Request, text, *settings):
             return sessions.of(request.session_hash).type(text, settings_of(*settings))
 
@@ -153,11 +160,12 @@ def build(model: str | Path, name: str | None = None, **loading):
         private = {"show_progress": "hidden", "api_visibility": "private"}
         quick = private | {"trigger_mode": "always_last", "concurrency_limit": 4}
         long = private | {"trigger_mode": "multiple", "concurrency_limit": 16}
-        for component in (text, *settings):
-            component.input(on_type, [text, *settings], outputs, **quick)
+        text.change(on_edit, [text, *settings], outputs, **quick)
+        for moved in (direction.input, *(dial.change for dial in settings[1:])):
+            moved(on_type, [text, *settings], outputs, **quick)
         compare.input(lambda on: gr.Group(visible=on), compare, second_dials, **private)
         gr.on([finish.click, text.submit], on_finish, [text, *settings], outputs, **quick)
-        chosen = examples.click(lambda number: samples[number], examples, [text, direction], **private)
+        chosen = examples.click(on_example, examples, [text, direction], **private)
         for start in (play.click, chosen.then):
             start(on_play, [text, speed, *settings], outputs, **long)
         clear.click(on_clear, None, [text, *outputs], **quick)

@@ -115,6 +115,7 @@ class Session:
         self.stop()
         self.settings: Settings | None = None
         self.text = self.note = ""
+        self.given: str | None = ""  # what the page itself put into the text box, or plays from it
         self.panels: list[Panel] = []
         return self.show()
 
@@ -134,11 +135,23 @@ class Session:
             panel.push(text)
 
     @one_at_a_time
+    def choose(self, text: str):
+        """An example goes into the text box, to be played."""
+        self.clear()
+        self.given = text
+
+    @one_at_a_time
+    def edit(self, text: str, settings: Settings) -> tuple[str, str, str]:
+        """The text box has changed: by the visitor, unless it holds what the page put there."""
+        return self.show() if text == self.given else self.type(text, settings)
+
+    @one_at_a_time
     def type(self, text: str, settings: Settings) -> tuple[str, str, str]:
         """The text box as it is now. What was only added to is read on from there; other changes start afresh."""
         if settings != self.settings or not text.startswith(self.text):
             self.restart(settings)
             self.settings = settings
+        self.given = None
         text = self.cut(text)
         added = text[len(self.text) :]
         words = len(added.split())
@@ -166,7 +179,7 @@ class Session:
         pause = 60 / min(max(words_per_minute, slowest), fastest)
         with self.lock:
             self.restart(settings)
-            text, stopped = self.cut(text), self.stopped
+            self.given, text, stopped = text, self.cut(text), self.stopped
         for word in text.split():
             with self.lock:
                 if stopped.is_set():
