@@ -21,17 +21,19 @@ class History:
     path: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     sentence: tuple[int, int] = (0, 0)  # source and target words before the current sentence
+    ended: tuple[int, int] = (0, 0)  # the same before the next one, which begins with its first READ
 
     def add(self, events: Iterable[Event]) -> "History":
         for event in events:
             if isinstance(event, Read):
+                self.sentence = self.ended
                 self.source.append(event.word)
             elif isinstance(event, Write):
                 self.target.append(event.word)
                 self.path.append(event.source_words_read)
                 self.seconds.append(event.seconds)
             elif isinstance(event, SentenceEnd):
-                self.sentence = event.source_span[1], event.target_span[1]
+                self.ended = event.source_span[1], event.target_span[1]
         return self
 
     @property

@@ -97,7 +97,7 @@ def turn_the_dial(model: Path, data: Path, cache: Path) -> str:
 
 
 def draw(model: Path):
-    """The path of each head over an example, and the same sentence as it is read and written."""
+    """The path over an example, and the same sentence as it is read and written."""
     direction = next(iter(SHIPPED_EXAMPLES))
     text = SHIPPED_EXAMPLES[direction][-1]
     plot_paths(path_pictures(str(model), text, direction=direction)[:1], [model / "path.png"])

@@ -26,7 +26,8 @@ from hf_dualpath.apps.view import (
     transcript_html,
     translation_html,
 )
-from hf_dualpath.inference.streaming import Read, SimultaneousTranslator, Write
+from hf_dualpath.inference.events import Read, SentenceEnd, Write
+from hf_dualpath.inference.streaming import SimultaneousTranslator
 from hf_dualpath.inference.tokenization import save_tokenizers, train_bpe_tokenizer, train_word_tokenizer
 from hf_dualpath.toy import generate_pairs
 
@@ -73,6 +74,7 @@ def test_statistics():
 
 def test_lag_is_of_the_current_sentence():
     sentence = [Read("Ja,"), Read("das"), Read("ist"), Read("so."), Write("Yes.", 4, 4, 0.01)]
+    sentence.append(SentenceEnd("Ja, das ist so.", "Yes.", (0, 4), (0, 1)))
     next_sentence = [Read("Gut."), Write("Good.", 5, 5, 0.01)]
     assert "+3 now" in stats_html(history(*sentence))
     assert "+0 now" in stats_html(history(*sentence, *next_sentence)), "three words fewer are no lag of the next one"
