@@ -68,6 +68,13 @@ def default_device() -> torch.device:
     return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
 
 
+def usable_device(device: str | torch.device) -> torch.device:
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:  # a name that torch does not know, or a device that is not there
+        raise ValueError(f"There is no device {str(device)!r} here; cpu is always there.") from error
+
+
 Direction = tuple[SiMTForConditionalGeneration, PreTrainedTokenizerFast, PreTrainedTokenizerFast]
 
 
@@ -92,7 +99,7 @@ def load_directions(
     config = load_config(folder, trust_remote_code)
     source, target = load_tokenizers(folder, trust_remote_code=trust_remote_code)
     options = {} if dtype is None else {"dtype": dtype}
-    device = device or default_device()
+    device = usable_device(device or default_device())
     if not isinstance(config, (DualPathConfig, SiMTConfig)):
         raise ValueError(f"{path} is a checkpoint of type {config.model_type!r}, which cannot be streamed.")
     if isinstance(config, SiMTConfig):
