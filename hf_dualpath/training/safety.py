@@ -49,9 +49,12 @@ def writing_to(folder: str | Path) -> Iterator[None]:
     """A disk that is full or read-only, in one sentence, whichever library met it."""
     try:
         yield
-    except (OSError, SafetensorError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise cannot_write(folder, reason) from error
+    except OSError as error:
+        if error.strerror is None:  # a sentence already
+            raise
+        raise cannot_write(folder, error.strerror) from error
+    except SafetensorError as error:
+        raise cannot_write(folder, str(error)) from error
     except RuntimeError as error:
         if "PytorchStreamWriter" not in str(error) and "inline_container" not in str(error):  # torch.save's own words
             raise
