@@ -5,7 +5,7 @@ import sys
 import pytest
 import sentencepiece
 import torch
-from conftest import ROOT, random_batch
+from conftest import random_batch
 from transformers import MarianConfig, MarianMTModel, MarianTokenizer
 
 from hf_dualpath import DualPathForConditionalGeneration, SimultaneousTranslator
@@ -155,7 +155,7 @@ def test_from_a_published_pair_to_a_stream(tmp_path):
     assert source.decode(source(german[0])["input_ids"], skip_special_tokens=True) == german[0]
     assert source.eos_token_id not in source(strange[2])["input_ids"][:-1]
 
-    recipe, run = ROOT / "scripts/recipes/toy.yaml", tmp_path / "run"
+    recipe, run = "toy", tmp_path / "run"
     options = (
         f"--init_from {tmp_path / 'dual'} --output_dir {run} --max_steps 2 --max_train_pairs 150 --max_tokens 300"
     )
