@@ -60,7 +60,8 @@ def header(model: Path) -> str:
         EvalResult(
             task_type="translation",
             dataset_type=stem.split("/")[0].removesuffix("_deen"),
-            dataset_name=f"{name}, {direction}",
+            dataset_name=name,
+            dataset_config=direction,
             metric_type=metric,
             metric_name=column,
             metric_value=round(report["figures"][column], 2),
