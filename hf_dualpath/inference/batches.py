@@ -64,8 +64,6 @@ def translate_corpus(
     **generate_kwargs,
 ) -> tuple[list[Translation], float]:
     """Translates all sentences with one direction's model; also returns the seconds that decoding took."""
-    if batch_size < 1:
-        raise ValueError(f"A batch holds at least 1 sentence, not {batch_size}.")
     encoded = encode_sources(source_tokenizer, sources)
     limit = model.config.max_position_embeddings
     for number, (tokens, _) in enumerate(encoded, 1):

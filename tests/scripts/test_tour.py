@@ -6,7 +6,8 @@ from nbclient import NotebookClient
 
 
 def test_the_tour(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOUR_STEPS", "4")
+    short = "--max_steps 4 --max_train_pairs 300 --max_validation_pairs 4 --d_model 32 --ffn_dim 32 --vocab_size 400"
+    monkeypatch.setenv("TOUR_SETTINGS", short)
     notebook = nbformat.read(ROOT / "scripts" / "tour.ipynb", as_version=4)
     for cell in notebook.cells:
         cell.source = cell.source.replace("../model_cards", str(ROOT / "model_cards"))
