@@ -192,7 +192,7 @@ def add_compare(commands):
         "compare",
         help="systems side by side, with significance",
         description="Compare reports of `dualpath evaluate` (or instances.log files of SimulEval): all systems by "
-        "latency, and paired bootstrap tests between those of like latency.",
+        "latency, and paired bootstrap tests between those of similar latency.",
     )
     parser.add_argument("reports", nargs="+", help="report folders, or SimulEval's instances.log")
     parser.add_argument(

@@ -35,7 +35,7 @@ class System:
 
 @dataclass
 class Contest:
-    """Two systems of like latency: the difference in BLEU and its significance."""
+    """Two systems of similar latency: the difference in BLEU and its significance."""
 
     first: System
     second: System

@@ -1,4 +1,4 @@
-"""A whole test set at full speed: batches of like length, each sentence with the path that a stream would take."""
+"""A whole test set at full speed: batches of similar length, each sentence with the path that a stream would take."""
 
 import time
 from bisect import bisect_left

@@ -264,7 +264,7 @@ def tokenize_pairs(
 
 
 class MaxTokenBatchSampler:
-    """Batches of pairs of like length with at most `max_tokens` tokens on the longer side, padding included.
+    """Batches of pairs of similar length with at most `max_tokens` tokens on the longer side, padding included.
 
     The order is drawn from the seed and the epoch, and the number of batches is the same in every epoch and a multiple
     of `multiple_of` (the number of processes): the last ones are filled up with the first.
