@@ -2,22 +2,23 @@
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event as Flag
+from typing import TYPE_CHECKING
 
-from transformers import PreTrainedTokenizerFast
-
-from ..model.generation_dualpath import TokenStream
-from ..model.modeling_dualpath import SiMTForConditionalGeneration
-from .checkpoints import load_direction
-from .events import Event, Read, SentenceEnd, Write
-from .splitting import SentenceCutter, SentenceSplitter, Splitter, WordCutter
-from .tokenization import WordAssembler, encode_word
+from .events import Event
+from .splitting import SentenceSplitter, Splitter
+from .text_stream import TextStream
 
 
-class SimultaneousTranslator:
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from ..model.modeling_dualpath import SiMTForConditionalGeneration
+
+
+class SimultaneousTranslator(TextStream):
     r"""
     Translates a stream of text while it arrives.
 
@@ -45,22 +46,14 @@ class SimultaneousTranslator:
 
     def __init__(
         self,
-        model: SiMTForConditionalGeneration,
-        source_tokenizer: PreTrainedTokenizerFast,
-        target_tokenizer: PreTrainedTokenizerFast,
+        model: "SiMTForConditionalGeneration",
+        source_tokenizer: "PreTrainedTokenizerFast",
+        target_tokenizer: "PreTrainedTokenizerFast",
         splitter: Callable[[str | None], Splitter] | None = SentenceSplitter,
         max_sentence_words: int | None = None,
         **dials,
     ):
-        self.model = model.eval()
-        self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
-        self.splitter, self.max_sentence_words = splitter, max_sentence_words
-        self.dials = dials
-        self.max_source_tokens = model.config.max_position_embeddings - 1
-        self._cutter = SentenceCutter(
-            model.config.source_language, splitter, max_sentence_words, self.max_source_tokens
-        )
-        self.reset()
+        super().__init__(model.eval(), source_tokenizer, target_tokenizer, splitter, max_sentence_words, **dials)
 
     @classmethod
     def from_pretrained(
@@ -78,6 +71,8 @@ class SimultaneousTranslator:
 
         `device`, `dtype` and `trust_remote_code` are those of [`load_directions`].
         """
+        from .checkpoints import load_direction
+
         loaded = load_direction(path, direction, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
         return cls(*loaded, splitter=splitter, max_sentence_words=max_sentence_words, **dials)
 
@@ -91,29 +86,6 @@ class SimultaneousTranslator:
             self.max_sentence_words,
             **(self.dials | dials),
         )
-
-    def reset(self):
-        """Forgets everything but the model."""
-        self.words: list[str] = []  # written
-        self.path: list[int] = []  # source words read before each of them
-        self.words_read = self.tokens_read = 0
-        self._finished = False
-        self._source = WordCutter()
-        self._seconds = 0.0
-        self._start_sentence()
-
-    def _start_sentence(self):
-        self._cutter.start()
-        self._stream: TokenStream = self.model.open_stream(**self.dials)
-        self._assembler = WordAssembler(self.target_tokenizer)
-        self._unread: deque[list] = deque()  # [source word, its tokens still to be read]
-        self._sentence: list[str] = []  # source words read
-        self._first_word = len(self.words)
-
-    @property
-    def text(self) -> str:
-        """All that has been written of this text."""
-        return " ".join(self.words)
 
     def __enter__(self) -> "SimultaneousTranslator":
         return self
@@ -180,91 +152,29 @@ class SimultaneousTranslator:
 
     def _push(self, text: str | bytes) -> Iterator[Event]:
         self._begin()
-        for word in self._source.push(text):
-            yield from self._read_word(word)
+        self.feed(text)
+        yield from self._run()
 
     def _pause(self) -> Iterator[Event]:
-        if self._finished:
-            return
-        for word in self._source.finish():
-            yield from self._read_word(word)
-        if self._cutter.tokens:
-            yield from self._end_sentence()
+        if not self._finished:
+            self.feed_pause()
+            yield from self._run()
 
     def _finish(self) -> Iterator[Event]:
         yield from self._pause()
         self._finished = True
 
-    def _read_word(self, word: str) -> Iterator[Event]:
-        tokens = encode_word(self.source_tokenizer, word)[: self.max_source_tokens]
-        if self._cutter.before(word, len(tokens)):
-            yield from self._end_sentence()
-        ended = self._cutter.after(word, len(tokens))
-        self._unread.append([word, len(tokens)])
-        yield from self._follow(self._stream.push(tokens))
-        if ended:
-            yield from self._end_sentence()
-
-    def _end_sentence(self) -> Iterator[Event]:
-        yield from self._follow(self._stream.push([self.source_tokenizer.eos_token_id]))
-        yield from self._follow(self._stream.finish())
-        end = SentenceEnd(
-            source=" ".join(self._sentence),
-            target=" ".join(self.words[self._first_word :]),
-            source_span=(self.words_read - len(self._sentence), self.words_read),
-            target_span=(self._first_word, len(self.words)),
-        )
-        self._start_sentence()
-        yield end
-
-    # Coming out
-
-    def _follow(self, actions: Iterator[tuple[int, int] | None]) -> Iterator[Event]:
-        """Turns reads and writes of tokens into events of words."""
-        while True:
+    def _run(self) -> Iterator[Event]:
+        """Ticks until there is nothing to do and nothing to say; a sentence that ends makes room for the next."""
+        working = True
+        while working:
+            working = False
+            for event in self._events():
+                working = True
+                yield event
             began = time.perf_counter()
-            action = next(actions, actions)
-            self._seconds += time.perf_counter() - began
-            if action is actions:
-                yield from self._read_empty_words()
-                return
-            if action is None:
-                self.tokens_read += 1
-                yield from self._read_token()
-            else:
-                yield from self._written(self._assembler.push(action[0]))
-                if self._stream.done:
-                    yield from self._written(self._assembler.finish())
-
-    def _read_token(self) -> Iterator[Event]:
-        yield from self._read_empty_words()
-        if not self._unread:
-            return  # the end-of-sentence token
-        entry = self._unread[0]
-        if entry[0] is not None:
-            yield self._read(entry[0])
-            entry[0] = None
-        entry[1] -= 1
-        if entry[1] == 0:
-            self._unread.popleft()
-
-    def _read_empty_words(self) -> Iterator[Event]:
-        """Words that the tokenizer drops (control characters) are read and say nothing."""
-        while self._unread and self._unread[0][0] is not None and self._unread[0][1] == 0:
-            yield self._read(self._unread.popleft()[0])
-
-    def _read(self, word: str) -> Read:
-        self.words_read += 1
-        self._sentence.append(word)
-        return Read(word)
-
-    def _written(self, word: str | None) -> Iterator[Event]:
-        if word is None:
-            return
-        seconds, self._seconds = self._seconds, 0.0
-        self.words.append(word)
-        self.path.append(self.words_read)
-        yield Write(word, self.words_read, self.tokens_read, seconds)
+            working |= self.engine.tick()
+            self.seconds += time.perf_counter() - began
 
 
 async def in_thread(events: Iterator[Event]) -> list[Event]:

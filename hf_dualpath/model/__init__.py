@@ -1,4 +1,4 @@
-"""What travels with a checkpoint as remote code: configuration, layers, policies, models, decoding and `generate`.
+"""What travels with a checkpoint as remote code: configuration, layers, policies, models, the engine and `generate`.
 
 These files are flat siblings that import nothing of ours outside this room.
 """

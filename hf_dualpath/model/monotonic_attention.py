@@ -7,8 +7,7 @@ few lines that reads like its equation; the tests hold the fast one against the 
 import torch
 from torch import Tensor
 
-
-NOWHERE = torch.iinfo(torch.long).max  # the position of a head that has not stopped yet
+from .dials_dualpath import NOWHERE, lag_limits
 
 
 def full_precision(tensor: Tensor) -> Tensor:
@@ -199,7 +198,7 @@ def expected_attention(alpha: Tensor, energies: Tensor, source_mask: Tensor | No
 # --- hard path -------------------------------------------------------------------------------------------------------
 
 
-def first_stop(selection_probability: Tensor, previous: Tensor, start: int, threshold: float) -> Tensor:
+def first_stop(selection_probability: Tensor, previous: Tensor, start: int, threshold: float | Tensor) -> Tensor:
     r"""
     The rule of the hard path, for one target token: each head goes from its previous stop to the first source token
     whose selection probability reaches `threshold`.
@@ -214,13 +213,6 @@ def first_stop(selection_probability: Tensor, previous: Tensor, start: int, thre
     positions = torch.arange(start, start + selection_probability.shape[-1], device=previous.device)
     hits = (selection_probability >= threshold) & (positions >= previous)
     return torch.where(hits, positions, NOWHERE).amin(-1, keepdim=True)
-
-
-def lag_limits(target_position: int, min_lag: int | None, max_lag: int | None) -> tuple[int, int]:
-    """Earliest and latest source position at which a target token may be written, all counted from 0."""
-    low = target_position + min_lag - 1 if min_lag else 0
-    high = target_position + max_lag - 1 if max_lag else NOWHERE - 1
-    return low, high
 
 
 def hard_path(

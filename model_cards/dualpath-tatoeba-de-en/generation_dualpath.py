@@ -1,21 +1,21 @@
-"""Simultaneous decoding on top of its step: `generate` for batches of whole sources, and open streams of tokens.
+"""Simultaneous decoding as transformers' users know it: `generate` for batches of whole sources, and open streams.
 
-Both run `Decoding.write`, so they cannot disagree: on sources that have ended it never waits, and a [`TokenStream`]
-feeds it a source that is still arriving.
+Both are callers of the engine: whole sources are streams that have ended before they begin.
 """
 
-from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import GenerationConfig, GenerationMixin
 from transformers.generation import GenerateEncoderDecoderOutput, LogitsProcessorList
 from transformers.generation.streamers import BaseStreamer
 
-from .decoding_dualpath import Decoding
-from .policies_dualpath import Dials
+from .dials_dualpath import Dials
+from .engine_dualpath import Engine, Limits, TokenStream
+from .torch_backend_dualpath import TorchBackend, best
 
 
 @dataclass
@@ -34,96 +34,42 @@ class SimultaneousOutput(GenerateEncoderDecoderOutput):
     head_stops: Tensor | None = None
 
 
-def next_tokens(
-    logits: Tensor, ids: Tensor, logits_processor: LogitsProcessorList, pad_token_id: int
-) -> tuple[Tensor, Tensor]:
-    """The best token of each sentence, and the scores it was chosen by. Padding is no word: it is never written."""
-    scores = logits.float()
-    scores[:, pad_token_id] = -torch.inf
-    for process in logits_processor:
-        scores = process(ids, scores)
-    return scores.argmax(-1), scores
+class Chooser:
+    """Chooses the best token by processed scores, and keeps what `generate` is asked to return."""
 
+    def __init__(self, processors: LogitsProcessorList, keep_scores: bool = False, keep_logits: bool = False):
+        self.processors, self.keep_scores, self.keep_logits = processors, keep_scores, keep_logits
+        self.scores: dict[TokenStream, list[Tensor]] = {}
+        self.logits: dict[TokenStream, list[Tensor]] = {}
 
-def too_long(config: GenerationConfig, written: int, read: int | Tensor) -> bool | Tensor:
-    """Whether decoding must stop without an end: at the given limit, or else when far more is written than read."""
-    if config.max_new_tokens is not None:
-        return torch.as_tensor(written >= config.max_new_tokens)
-    return torch.as_tensor((written >= config.max_length - 1) | (written >= 2 * torch.as_tensor(read) + 10))
+    def __call__(self, logits: Tensor, streams: Sequence[TokenStream], pad_token_id: int) -> Tensor:
+        """The next token of streams that have written equally much. Padding is no word: it is never written."""
+        ids = torch.tensor([stream.tokens for stream in streams], device=logits.device)
+        scores = logits.float()
+        scores = scores.clone() if self.keep_logits and scores is logits else scores
+        scores[:, pad_token_id] = -torch.inf
+        for process in self.processors:
+            scores = process(ids, scores)
+        for kept, values in ((self.scores, scores), (self.logits, logits)):
+            if self.keep_scores if kept is self.scores else self.keep_logits:
+                for stream, row in zip(streams, values):
+                    kept.setdefault(stream, []).append(row)
+        return best(scores)
 
 
 def end_tokens_of(config: GenerationConfig) -> list[int]:
     return list(config.eos_token_id) if isinstance(config.eos_token_id, (list, tuple)) else [config.eos_token_id]
 
 
-class TokenStream:
-    """Translation of a source that is still arriving, token by token.
+def limits_of(config: GenerationConfig) -> Limits:
+    return Limits(frozenset(end_tokens_of(config)), config.max_length, config.max_new_tokens)
 
-    `push` and `finish` yield the actions that become possible, in order and as they are decided: `None` for a READ,
-    or the token written and the number of source tokens read before it. The same source gives the same actions
-    however it is cut into pushes.
-    """
 
-    def __init__(self, model, generation_config: GenerationConfig, logits_processor: LogitsProcessorList):
-        self.model = model
-        self.config = generation_config
-        self.logits_processor = logits_processor
-        self.decoding = Decoding(model, Dials.from_config(generation_config))
-        self.ids = torch.tensor([[generation_config.decoder_start_token_id]], device=model.device)
-        self.pending: deque[int] = deque()
-        self.source_finished = False
-        self.done = False
-        self._step = self.decoding.write(self.ids)
-        self._wants_source = False
-
-    def push(self, tokens: Iterable[int]) -> Iterator[tuple[int, int] | None]:
-        """More of the source."""
-        self.pending.extend(tokens)
-        return self._actions()
-
-    def finish(self) -> Iterator[tuple[int, int] | None]:
-        """The source is complete; its end-of-sentence token was the last one pushed."""
-        self.source_finished = True
-        return self._actions()
-
-    def _actions(self) -> Iterator[tuple[int, int] | None]:
-        while not self.done:
-            if self._wants_source:
-                if self.pending:
-                    self._read(self.pending.popleft())
-                    yield None
-                elif not self.source_finished:
-                    return
-            if self.source_finished and not self.pending and self.decoding.last is None:
-                self.decoding.end_source(torch.tensor([self.decoding.available - 1], device=self.model.device))
-            written = self._try_to_write()
-            self._wants_source = written is None
-            if written is not None:
-                yield written
-        while self.pending:  # after the end of the translation the rest is read in silence
-            self.pending.popleft()
-            yield None
-
-    @torch.inference_mode()
-    def _read(self, token: int):
-        self.decoding.read(token)
-
-    @torch.inference_mode()
-    def _try_to_write(self) -> tuple[int, int] | None:
-        """The next token with its g, or None where the policy wants to READ first."""
-        try:
-            next(self._step)
-            return None
-        except StopIteration as step:
-            logits = step.value
-        token, _ = next_tokens(logits, self.ids, self.logits_processor, self.model.config.pad_token_id)
-        self.ids = torch.cat([self.ids, token[:, None]], 1)
-        read = int(self.decoding.head_stops().max()) + 1
-        self.done = int(token) in end_tokens_of(self.config) or bool(
-            too_long(self.config, self.decoding.written, read)
-        )
-        self._step = self.decoding.write(self.ids[:, -1:])
-        return int(token), read
+def stacked(rows: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
+    """For each step the values of all rows, zeros where a row has ended."""
+    nothing = torch.zeros_like(rows[0][0])
+    steps = range(max(map(len, rows)))
+    return tuple(torch.stack([row[step] if step < len(row) else nothing for row in rows]) for step in steps)
 
 
 # Every field of a `GenerationConfig` is in one of these three; a test says so.
@@ -221,54 +167,64 @@ class SimultaneousGenerationMixin(GenerationMixin):
         if streamer is not None and batch > 1:
             raise ValueError("A streamer follows one translation: give a batch of one.")
 
-        end_tokens = torch.tensor(end_tokens_of(config), device=device)
-        path, stops, scores, logits = [], [], [], []
-        with torch.inference_mode():
-            decoding = Decoding(self, Dials.from_config(config), batch)
-            decoding.read_all(input_ids, attention_mask)
-            ids = torch.full((batch, 1), config.decoder_start_token_id, device=device)
-            open_rows = torch.ones(batch, dtype=torch.bool, device=device)
+        choose = None
+        if processors or config.output_scores or config.output_logits:
+            choose = Chooser(processors, config.output_scores, config.output_logits)
+        engine = Engine(TorchBackend(self), batch)
+        dials, limits, start = Dials.from_config(config), limits_of(config), config.decoder_start_token_id
+        streams = [engine.open(dials, limits, start, choose, record=True) for _ in range(batch)]
+        for stream, tokens, length in zip(streams, input_ids.tolist(), attention_mask.sum(-1).tolist()):
+            stream.feed(tokens[:length])
+            stream.end()
+        shown = 0
+        while True:
             if streamer is not None:
-                streamer.put(ids.cpu())
-            while bool(open_rows.any()):
-                step_logits = _without_waiting(decoding.write(ids[:, -1:]))
-                if config.output_logits:
-                    logits.append(step_logits.clone())
-                tokens, step_scores = next_tokens(step_logits, ids, processors, self.config.pad_token_id)
-                tokens = tokens.where(open_rows, config.pad_token_id)
-                ids = torch.cat([ids, tokens[:, None]], 1)
-                stops.append(decoding.head_stops())
-                read = stops[-1].flatten(1).amax(1) + 1
-                path.append(read * open_rows)
-                if config.output_scores:
-                    scores.append(step_scores)
-                if streamer is not None:
-                    streamer.put(tokens.cpu())
-                ended = (tokens[:, None] == end_tokens).any(1)
-                open_rows = open_rows & ~ended & ~too_long(config, decoding.written, read)
+                for token in streams[0].tokens[shown:]:
+                    streamer.put(torch.tensor([token]))
+                shown = len(streams[0].tokens)
+            if not engine.tick():
+                break
         if streamer is not None:
             streamer.end()
+
+        longest = max(len(stream.path) for stream in streams)
+        sequences = torch.full((batch, longest + 1), config.pad_token_id, device=device)
+        path = torch.zeros(batch, longest, dtype=torch.long, device=device)
+        for row, stream in enumerate(streams):
+            sequences[row, : len(stream.tokens)] = torch.tensor(stream.tokens)
+            path[row, : len(stream.path)] = torch.tensor(stream.path)
         if not config.return_dict_in_generate:
-            return ids.clone()  # clones are ordinary tensors, which can be trained on
-        stops = torch.stack(stops, -1)  # batch, layer, head, target
+            return sequences
+        stops = torch.zeros(batch, longest, *streams[0].head_stops[0].shape, dtype=torch.long, device=device)
+        for row, stream in enumerate(streams):
+            stops[row, : len(stream.path)] = torch.from_numpy(np.stack(stream.head_stops))
         return SimultaneousOutput(
-            sequences=ids.clone(),
-            scores=tuple(step.clone() for step in scores) if config.output_scores else None,
-            logits=tuple(step.clone() for step in logits) if config.output_logits else None,
-            path=torch.stack(path, 1),
-            head_stops=stops,
+            sequences=sequences,
+            scores=stacked([choose.scores[stream] for stream in streams]) if config.output_scores else None,
+            logits=stacked([choose.logits[stream] for stream in streams]) if config.output_logits else None,
+            path=path,
+            head_stops=stops.permute(0, 2, 3, 1),  # batch, layer, head, target
         )
+
+    def open_engine(self, slots: int = 1, compile: bool = False) -> Engine:
+        """A pool for many streams over this model, see [`open_stream`]; `compile` as of [`TorchBackend`]."""
+        if self.config.policy_class.reads_everything:
+            raise ValueError("An offline model reads the whole source before it writes and cannot translate a stream.")
+        return Engine(TorchBackend(self, compile), slots)
 
     def open_stream(
         self,
         generation_config: GenerationConfig | None = None,
         logits_processor: LogitsProcessorList | None = None,
+        engine: Engine | None = None,
         **kwargs,
     ) -> TokenStream:
-        """A [`TokenStream`] over this model, with the arguments of `generate`. Any number can be open at once."""
-        if self.config.policy_class.reads_everything:
-            raise ValueError("An offline model reads the whole source before it writes and cannot translate a stream.")
-        return TokenStream(self, *self.prepare_simultaneous(generation_config, logits_processor, **kwargs))
+        """A [`TokenStream`] over this model, with the arguments of `generate`. Any number can be open at once, each in
+        an engine of its own, or in one `engine` that advances them together."""
+        engine = self.open_engine() if engine is None else engine
+        config, processors = self.prepare_simultaneous(generation_config, logits_processor, **kwargs)
+        choose = Chooser(processors) if processors else None
+        return engine.open(Dials.from_config(config), limits_of(config), config.decoder_start_token_id, choose)
 
     def prepare_simultaneous(
         self, generation_config: GenerationConfig | None, logits_processor: LogitsProcessorList | None, **kwargs
@@ -296,12 +252,3 @@ class SimultaneousGenerationMixin(GenerationMixin):
         self._prepare_special_tokens(config, device=self.device)
         processors = self._get_logits_processor(config, 1, logits_processor=logits_processor, device=self.device)
         return config, processors
-
-
-def _without_waiting(step: Generator[None, None, Tensor]) -> Tensor:
-    """The result of a step whose source has ended."""
-    try:
-        next(step)
-    except StopIteration as stop:
-        return stop.value
-    raise RuntimeError("A source that has ended made the policy wait.")

@@ -10,72 +10,19 @@ else is asked of the policy object; nothing compares its name. A new policy is o
             return 2 * target_position + 1
 """
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from transformers.utils.generic import maybe_autocast
 
-from .monotonic_attention import (
-    NOWHERE,
-    expected_alignment,
-    first_stop,
-    full_precision,
-    hard_path,
-    lag_limits,
-    last_source_position,
-)
+from .dials_dualpath import NOWHERE, Dials
+from .monotonic_attention import expected_alignment, first_stop, full_precision, hard_path, last_source_position
 
 
 PATHS = ("expected", "hard")
-
-
-@dataclass
-class Dials:
-    """Latency dials that need no retraining. Each can be saved in a `GenerationConfig`.
-
-    Args:
-        write_threshold (`float`, *optional*, defaults to 0.5):
-            A head stops where its selection probability reaches this; lower writes earlier.
-        min_lag (`int`, *optional*): Target token i is not written before `i - 1 + min_lag` source tokens are read.
-        max_lag (`int`, *optional*): Target token i is written at the latest when `i - 1 + max_lag` are read.
-        wait_k (`int`, *optional*): Another k for a wait-k model.
-    """
-
-    write_threshold: float = 0.5
-    min_lag: int | None = None
-    max_lag: int | None = None
-    wait_k: int | None = None
-
-    def __post_init__(self):
-        if not 0 < self.write_threshold <= 1:
-            raise ValueError(f"`write_threshold` lies in (0, 1], not at {self.write_threshold}.")
-        for name in ("min_lag", "max_lag", "wait_k"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"`{name}` is a number of source tokens, at least 1, not {value}.")
-        if self.min_lag and self.max_lag and self.min_lag > self.max_lag:
-            raise ValueError(f"`min_lag` ({self.min_lag}) is larger than `max_lag` ({self.max_lag}).")
-
-    @classmethod
-    def names(cls) -> tuple[str, ...]:
-        return tuple(field.name for field in fields(cls))
-
-    @classmethod
-    def given_in(cls, source) -> dict:
-        """The dials that a `GenerationConfig`, a namespace of command line arguments or a dict sets."""
-        saved = source if isinstance(source, dict) else vars(source)
-        return {name: saved[name] for name in cls.names() if saved.get(name) is not None}
-
-    @classmethod
-    def from_config(cls, config) -> "Dials":
-        """Those of a `GenerationConfig`."""
-        return cls(**cls.given_in(config.to_dict()))
-
-    def limits(self, target_position: int) -> tuple[int, int]:
-        """Earliest and latest source position at which a target token may be written, all counted from 0."""
-        return lag_limits(target_position, self.min_lag, self.max_lag)
 
 
 @dataclass
@@ -166,15 +113,23 @@ class Policy(nn.Module):
         return None
 
     def live_stop(
-        self, query: Tensor | None, key: Tensor | None, start: int, previous: Tensor, written: int, dials: Dials
+        self,
+        query: Tensor | None,
+        key: Tensor | None,
+        start: int,
+        previous: Tensor,
+        written: Sequence[int],
+        dials: Sequence[Dials],
     ) -> Tensor:
-        """Where each head stops for the next target token, as far as the source tokens from `start` on tell.
+        """Where each head stops for the next target token of each stream, as far as the source tokens from `start` on
+        tell.
 
         Args:
             query (`torch.Tensor` of shape `(batch, head, 1, dim)`, *optional*): From `query`.
             key (`torch.Tensor` of shape `(batch, head, source, dim)`, *optional*): Of the tokens from `start` on.
             previous (`torch.LongTensor` of shape `(batch, head or 1, 1)`): The stops of the token before.
-            written (`int`): Target tokens written so far.
+            written (`Sequence[int]`): Target tokens written so far, in each stream.
+            dials (`Sequence[Dials]`): Of each stream.
 
         Returns:
             `torch.LongTensor` like `previous`; a position that has not arrived yet (or `NOWHERE`) means READ.
@@ -203,7 +158,8 @@ class FixedPolicy(Policy):
     expected_path = hard_path
 
     def live_stop(self, query, key, start, previous, written, dials) -> Tensor:
-        return torch.full_like(previous, self.reads(written, dials) - 1)
+        stops = [self.reads(position, its_dials) - 1 for position, its_dials in zip(written, dials)]
+        return torch.tensor(stops, device=previous.device)[:, None, None]
 
 
 @register_policy("offline")
@@ -305,7 +261,11 @@ class LearnedPolicy(Policy):
 
     def live_stop(self, query, key, start, previous, written, dials) -> Tensor:
         p = self.selection_probability(query, key).squeeze(2)  # batch, head, source
-        return first_stop(p, previous, start, dials.write_threshold)
+        thresholds = {its_dials.write_threshold for its_dials in dials}
+        threshold = thresholds.pop()
+        if thresholds:  # the streams differ
+            threshold = p.new_tensor([its_dials.write_threshold for its_dials in dials])[:, None, None]
+        return first_stop(p, previous, start, threshold)
 
 
 @register_policy("mma")

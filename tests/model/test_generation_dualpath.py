@@ -167,37 +167,34 @@ def test_interleaved_streams_do_not_meet(policy):
 
 @pytest.mark.parametrize("policy", SIMULTANEOUS)
 def test_each_token_passes_once(policy, monkeypatch):
+    """Each source token passes the encoder once, each target token the decoder once, and a policy sees each source
+    token once, but for those from its earliest head's stop on, which each new target token asks about again."""
     model = lively_model(policy=policy)
     tokens = random_batch([9])[0][0].tolist()
-    encoder_tokens, decoder_tokens, energies = [], [], []
+    encoder_tokens, decoder_tokens, asked = [], [], []
     for stack, counts in ((model.model.encoder, encoder_tokens), (model.model.decoder, decoder_tokens)):
-        stack.embed_tokens.register_forward_hook(lambda m, args, out, counts=counts: counts.append(args[0].shape[1]))
-    policies = [layer.policy for layer in model.model.decoder.layers if layer.policy and layer.policy.is_learned]
-    for layer_policy in policies:
-        original = layer_policy.selection_probability
+        stack.embed_tokens.register_forward_hook(lambda m, args, out, counts=counts: counts.append(args[0].numel()))
+    for layer_policy in [layer.policy for layer in model.model.decoder.layers if layer.policy]:
+        original = layer_policy.live_stop
 
-        def count(query, key, original=original):
-            energies.append(key.shape[2])
-            return original(query, key)
+        def count(query, key, start, previous, *rest, original=original):
+            asked.append((start, int(previous.min()), opened.engine.available[0]))
+            return original(query, key, start, previous, *rest)
 
-        monkeypatch.setattr(layer_policy, "selection_probability", count)
+        monkeypatch.setattr(layer_policy, "live_stop", count)
     opened = model.open_stream()
-    actions = [*opened.push(tokens), *opened.finish()]
-    reads, writes = actions.count(None), len(written(actions))
-    read_by_encoder = opened.decoding.available
-    assert encoder_tokens == [1] * read_by_encoder and reads >= read_by_encoder
-    started = writes if opened.done else writes + 1
-    assert decoder_tokens == [1] * started
-    for layer in opened.decoding.encoder_layers:
-        assert layer.memory.shape[3] == read_by_encoder
-    for layer in opened.decoding.decoder_layers:
-        assert layer.memory.shape[3] == writes
-        assert layer.source_memory.shape[3] <= read_by_encoder
-        assert layer.policy_memory is None or layer.policy_memory.shape[2] <= read_by_encoder
-    # A step looks once at the tokens from its earliest head's stop on, and once more at each token that it reads.
-    assert all(width <= read_by_encoder for width in energies)
-    if policies:
-        assert sum(width == 1 for width in energies) >= min(read_by_encoder - 1, 1)
+    actions = []
+    for token in tokens:
+        actions += opened.push([token])
+    actions += opened.finish()
+    writes = written(actions)
+    assert sum(encoder_tokens) <= len(tokens) == actions.count(None)
+    assert sum(decoder_tokens) == len(writes) + 1  # with the start
+    assert len(opened.path) == len(writes)
+    layers = 3 if policy == "mma" else 1
+    fresh = [question for question in asked if question[0] == question[1]]
+    assert len(fresh) <= layers * (len(writes) + 1)
+    assert all(start == available - 1 for start, previous, available in asked if start > previous)
 
 
 def test_mma_resumes_in_the_layer_that_waited(monkeypatch):
@@ -216,7 +213,8 @@ def test_mma_resumes_in_the_layer_that_waited(monkeypatch):
     opened = model.open_stream()
     list(opened.push([5]))
     calls.clear()
-    list(opened.push([6, 7]))
+    list(opened.push([6]))
+    list(opened.push([7, 8]))
     assert calls == [2, 2]
 
 

@@ -1,0 +1,111 @@
+"""Many texts at once over one direction of a model."""
+
+import time
+
+from .events import Event
+from .streaming import SimultaneousTranslator
+from .text_stream import TextStream
+
+
+class StreamPool:
+    r"""
+    Many texts at once over one direction of a model, in one engine.
+
+    Each session is fed text and handed events as they are decided. Nothing is computed but in `step`, which advances
+    all sessions together.
+
+    Args:
+        translator ([`SimultaneousTranslator`]): The model, its tokenizers, splitter and dials.
+        max_sessions (`int`, *optional*): How many sessions may be open at once.
+
+    ```python
+    >>> pool = StreamPool(translator)
+    >>> sessions = [pool.open() for _ in range(3)]
+    >>> for session in sessions:
+    ...     session.push("Ich habe heute keine Zeit.")
+    ...     session.finish()
+    >>> while pool.step():
+    ...     events = [session.take() for session in sessions]
+    ```
+    """
+
+    def __init__(self, translator: SimultaneousTranslator, max_sessions: int | None = None):
+        self.translator, self.max_sessions = translator, max_sessions
+        self.engine = translator.model.open_engine()
+        self.sessions: set[Session] = set()
+
+    def open(self, **dials) -> "Session":
+        """A new text; `dials` replace the translator's."""
+        if self.max_sessions is not None and len(self.sessions) >= self.max_sessions:
+            raise ValueError(f"All {self.max_sessions} streams are taken: close one first.")
+        session = Session(self, **dials)
+        self.sessions.add(session)
+        return session
+
+    def step(self) -> bool:
+        """One tick for all sessions together. False when there is nothing left to do until more text comes."""
+        began = time.perf_counter()
+        working = self.engine.tick()
+        seconds = time.perf_counter() - began
+        for session in self.sessions:
+            session.seconds += seconds
+            working |= session.collect()
+        return working
+
+
+class Session(TextStream):
+    """One text of a [`StreamPool`]."""
+
+    def __init__(self, pool: StreamPool, **dials):
+        made = pool.translator
+        self._pool, self._collected, self._closed = pool, [], False
+        super().__init__(
+            made.model,
+            made.source_tokenizer,
+            made.target_tokenizer,
+            made.splitter,
+            made.max_sentence_words,
+            engine=pool.engine,
+            **(made.dials | dials),
+        )
+
+    def push(self, text: str | bytes):
+        """More of the source. Nothing is computed here."""
+        self._check_open()
+        self.feed(text)
+
+    def pause(self):
+        """The speaker pauses: the sentence ends, the text goes on."""
+        self._check_open()
+        self.feed_pause()
+
+    def finish(self):
+        """The source has ended; once the rest is written the session is `done`."""
+        self._check_open()
+        self.end()
+
+    def close(self):
+        """Gives up what is left of the text, and the session's memory."""
+        super().close()
+        self._pool.sessions.discard(self)
+        self._closed = True
+
+    @property
+    def done(self) -> bool:
+        """The text has ended and everything is written, or it was given up."""
+        return self._closed or super().done
+
+    def collect(self) -> bool:
+        """Keeps what the last tick decided for `take`."""
+        events = super().take()
+        self._collected += events
+        return bool(events)
+
+    def take(self) -> list[Event]:
+        """The events decided since last asked."""
+        events, self._collected = self._collected, []
+        return events
+
+    def _check_open(self):
+        if self._finished or self._closed:
+            raise ValueError("This text has ended: open another session.")

@@ -1,0 +1,398 @@
+"""The engine's arithmetic in torch: the layers, one token at a time, over the caches of many streams at once.
+
+It computes what the model's modules do, with fewer and larger operations: for one token the time goes into calls.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention as attend
+
+from .dials_dualpath import Dials
+from .engine_dualpath import TokenStream
+
+
+def best(scores: Tensor) -> Tensor:
+    """The best token of each row; numpy finds it ten times faster than torch on CPU."""
+    if scores.is_cpu and scores.dtype in (torch.float32, torch.float64):
+        return torch.from_numpy(scores.numpy().argmax(-1))
+    return scores.argmax(-1)
+
+
+def choose_best(logits: Tensor, streams: Sequence[TokenStream], pad_token_id: int) -> Tensor:
+    """Padding is no word: it is never written."""
+    logits[:, pad_token_id] = -torch.inf
+    return best(logits)
+
+
+Affine = tuple[Tensor, Tensor]  # a bias, and a matrix as `addmm` takes it
+
+
+def affine(*projections: nn.Linear) -> Affine:
+    """One map for projections that take the same input; of a single one it is a view."""
+    bias, weight = projections[0].bias.detach(), projections[0].weight.detach()
+    if len(projections) > 1:
+        bias = torch.cat([projection.bias for projection in projections]).detach()
+        weight = torch.cat([projection.weight for projection in projections]).detach()
+    return bias, weight.t()
+
+
+def norm(module: nn.LayerNorm) -> tuple:
+    """What `layer_norm` takes after its input."""
+    return module.normalized_shape, module.weight.detach(), module.bias.detach(), module.eps
+
+
+def project(weights: Affine, states: Tensor) -> Tensor:
+    return torch.addmm(weights[0], states, weights[1])
+
+
+def added(states: Tensor, output: Tensor, weights: Affine, normalisation: tuple) -> Tensor:
+    """What attention or the feed-forward map found, projected, added and normalised."""
+    update = project(weights, output.reshape(len(states), -1))
+    return torch.layer_norm(update.add_(states), *normalisation)
+
+
+def feed_forward(layer: "LayerWeights", states: Tensor) -> Tensor:
+    return added(states, layer.activation(project(layer.fc1, states)), layer.fc2, layer.final_norm)
+
+
+class LayerWeights:
+    """The weights of a layer as the steps use them, at hand: to look them up in modules takes long."""
+
+    def __init__(self, layer):
+        attention = layer.self_attn
+        self.self_qkv = affine(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.self_out, self.self_norm = affine(attention.out_proj), norm(layer.self_attn_layer_norm)
+        self.fc1, self.fc2, self.activation = affine(layer.fc1), affine(layer.fc2), layer.activation_fn
+        self.final_norm = norm(layer.final_layer_norm)
+
+
+class DecoderLayerWeights(LayerWeights):
+    def __init__(self, layer):
+        super().__init__(layer)
+        attention = layer.encoder_attn
+        self.source_query = affine(attention.q_proj) if attention.is_soft else None
+        self.source_out, self.source_norm = affine(attention.out_proj), norm(layer.encoder_attn_layer_norm)
+
+
+class FusedWeights:
+    """All weights as the steps use them. They exist once a model, see `of`."""
+
+    def __init__(self, model):
+        encoder, decoder = model.model.encoder, model.model.decoder
+        self.encoder = [LayerWeights(layer) for layer in encoder.layers]
+        self.decoder = [DecoderLayerWeights(layer) for layer in decoder.layers]
+        attentions = [layer.encoder_attn for layer in decoder.layers]
+        names = ("k_proj", "v_proj") if attentions[0].is_soft else ("v_proj",)
+        # What all layers keep of a source token.
+        self.source = affine(*(attention.get_submodule(name) for attention in attentions for name in names))
+        self.made_from = self.state(model)
+
+    @staticmethod
+    def state(model) -> list[tuple[int, int]]:
+        """Changes with the weights: another place after `to`, another version after an update or a load."""
+        return [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in model.parameters()]
+
+    @classmethod
+    def of(cls, model) -> "FusedWeights":
+        """Those of a model; made again when its weights have changed."""
+        fused = model.__dict__.get("_fused_weights")
+        if fused is None or fused.made_from != cls.state(model):
+            fused = model.__dict__["_fused_weights"] = cls(model)
+        return fused
+
+
+class TorchBackend:
+    r"""
+    A model and the caches of its slots.
+
+    Args:
+        model ([`SiMTForConditionalGeneration`]): Of any policy but offline.
+        compile (`bool`, *optional*, defaults to `False`):
+            Compiles the steps. Shapes then depend on the room for slots and tokens alone, as CUDA graphs need it.
+    """
+
+    def __init__(self, model, compile: bool = False):
+        self.model, self.config = model, model.config
+        self.weights = FusedWeights.of(model)
+        self.encoder, self.decoder = model.model.encoder, model.model.decoder
+        self.policies = [layer.policy for layer in self.decoder.layers if layer.policy is not None]
+        self.deciding = [index for index, layer in enumerate(self.decoder.layers) if layer.policy is not None]
+        self.deciding_layers = len(self.deciding)
+        self.is_learned = self.policies[0].is_learned
+        self.heads = self.config.decoder_attention_heads if self.is_learned else 1
+        self.head_dim = self.config.d_model // self.config.decoder_attention_heads
+        self.is_soft = self.decoder.layers[0].encoder_attn.is_soft
+        self.max_positions = self.config.max_position_embeddings
+        self.device = model.device
+        self.static = compile
+        if compile:
+            self._encode = torch.compile(self._encode, fullgraph=True)
+            self._advance = torch.compile(self._advance, fullgraph=True)
+            self._begin = torch.compile(self._begin, fullgraph=True)
+        self.reserve(0, 0, 0)
+
+    # Room
+
+    def reserve(self, slots: int, source_length: int, target_length: int):
+        config, heads = self.config, self.config.decoder_attention_heads
+        encoder_heads, width = config.encoder_attention_heads, config.d_model
+        self.shapes = {  # slot, keys and values of each layer, head, token, dim
+            "read_memory": (2 * config.encoder_layers, encoder_heads, source_length, width // encoder_heads),
+            "source_memory": ((1 + self.is_soft) * config.decoder_layers, heads, source_length, self.head_dim),
+            "policy_memory": (self.deciding_layers * self.is_learned, heads, source_length, self.head_dim),
+            "target_memory": (2 * config.decoder_layers, heads, target_length, self.head_dim),
+            "hidden_states": (width,),
+            "query": (heads, self.head_dim) if self.is_learned else (0,),
+        }
+        self.slots = slots + (self.static and slots > 0)  # the last one takes what static shapes compute too much
+        for name, shape in self.shapes.items():
+            old = self.__dict__.get(name)
+            new = torch.zeros(self.slots, *shape, dtype=self.model.dtype, device=self.device)
+            if old is not None and slots:
+                common = tuple(slice(min(a, b)) for a, b in zip(old.shape, new.shape))
+                new[common] = old[common]
+            self.__dict__[name] = new
+        self.layer_targets = [self.target_memory[:, 2 * i : 2 * i + 2] for i in range(config.decoder_layers)]
+        parts = 1 + self.is_soft
+        self.layer_sources = [self.source_memory[:, parts * i : parts * (i + 1)] for i in range(config.decoder_layers)]
+
+    def move(self, slot: int, to: int):
+        for name in self.shapes:
+            memory = self.__dict__[name]
+            memory[to] = memory[slot]
+
+    def _rows(self, rows: np.ndarray) -> slice | Tensor:
+        """How a batch of slots is addressed: without a copy where they are the first ones, which they mostly are."""
+        if self.static:
+            rows = self._padded(rows, self.slots - 1)
+        elif rows[-1] == len(rows) - 1:
+            return slice(0, len(rows))
+        return torch.from_numpy(rows).to(self.device)
+
+    def _padded(self, values: np.ndarray, fill: int = 0) -> np.ndarray:
+        """Static shapes: one row for each slot."""
+        if not self.static:
+            return values
+        padding = np.full((self.slots - len(values), *values.shape[1:]), fill, values.dtype)
+        return np.concatenate([values, padding])
+
+    def _positions(self, values: np.ndarray) -> int | Tensor:
+        """Positions of one token a row; one number where they are all the same."""
+        first = int(values[0])
+        if not self.static and (values == first).all():
+            return first
+        return torch.from_numpy(self._padded(values)).to(self.device)
+
+    # Reading
+
+    @torch.inference_mode()
+    def encode(self, rows: np.ndarray, starts: np.ndarray, counts: np.ndarray, tokens: np.ndarray):
+        where, columns = self._rows(rows), np.arange(tokens.shape[1])
+        positions = self._padded(np.minimum(starts[:, None] + columns, self.max_positions - 1))
+        if not self.static and (starts == 0).all():  # whole sources, or the beginning of some
+            places = None
+        else:
+            cells = (columns < counts[:, None]).nonzero()
+            fill = (rows[cells[0]], starts[cells[0]] + cells[1])
+            if self.static:  # each cell once, those that are padding into the slot that is nobody's
+                full = np.full((self.slots, len(columns)), self.slots - 1), np.zeros((self.slots, len(columns)), int)
+                for cell, value in zip(full, fill):
+                    cell[cells] = value
+                fill, cells = (cell.ravel() for cell in full), (slice(None),)
+            places = tuple(torch.from_numpy(np.ascontiguousarray(part)).to(self.device) for part in fill)
+            cells = tuple(
+                part if isinstance(part, slice) else torch.from_numpy(part).to(self.device) for part in cells
+            )
+            places = (places, cells)
+        length = self.read_memory.shape[3] if self.static else int((starts + counts).max())
+        ids, positions = (torch.from_numpy(part).to(self.device) for part in (self._padded(tokens), positions))
+        self._encode(where, ids, positions, places, length)
+
+    def _encode(self, where, ids: Tensor, positions: Tensor, places: tuple | None, length: int):
+        encoder = self.encoder
+        states = encoder.embed_tokens(ids) * encoder.embed_scale + encoder.embed_positions.weight[positions]
+        visible = None  # whole sources: each token sees those before it
+        if places is not None:
+            visible = torch.arange(length, device=self.device) <= positions[:, None, :, None]  # row, 1, new, source
+        heads, rows, columns = self.config.encoder_attention_heads, *ids.shape
+        states = states.flatten(0, 1)
+        for index, layer in enumerate(self.weights.encoder):
+            projected = project(layer.self_qkv, states).view(rows, columns, 3, heads, -1)
+            query, new = projected[:, :, 0], projected[:, :, 1:]  # row, token, which, head, dim
+            memory = self.read_memory[:, 2 * index : 2 * index + 2]
+            self._put_tokens(memory, where, places, new)
+            if visible is None:
+                key, value = new.permute(2, 0, 3, 1, 4)
+            else:
+                key, value = self._select(memory.narrow(3, 0, length), where).unbind(1)
+            output = attend(query.transpose(1, 2), key, value, visible, is_causal=visible is None)
+            states = added(states, output.transpose(1, 2), layer.self_out, layer.self_norm)
+            states = feed_forward(layer, states)
+        states = states.view(rows, columns, -1)
+        source = project(self.weights.source, states.flatten(0, 1))
+        source = source.view(rows, columns, -1, self.config.decoder_attention_heads, self.head_dim)
+        self._put_tokens(self.source_memory, where, places, source)
+        if self.is_learned:
+            keys = torch.stack([policy.key(states) for policy in self.policies], 1)  # row, layer, head, token, dim
+            self._put_tokens(self.policy_memory, where, places, keys.permute(0, 3, 1, 2, 4))
+
+    def _put_tokens(self, memory: Tensor, where, places: tuple | None, new: Tensor):
+        """Stores what is kept of new tokens: row, token, part, head, dim."""
+        if places is None:
+            memory[where, :, :, : new.shape[1]] = new.permute(0, 2, 3, 1, 4)
+        else:
+            (rows, positions), cells = places
+            memory[rows, :, :, positions] = new[cells] if len(cells) > 1 else new.flatten(0, 1)
+
+    # Deciding
+
+    @torch.inference_mode()
+    def ask(
+        self,
+        rows: np.ndarray,
+        layer: int,
+        start: int,
+        available: np.ndarray,
+        previous: np.ndarray,
+        written: np.ndarray,
+        dials: Sequence[Dials],
+    ) -> Tensor:
+        query = key = None
+        if self.is_learned:
+            where = slice(0, len(rows)) if rows[-1] == len(rows) - 1 else torch.from_numpy(rows).to(self.device)
+            query = self.query[where, :, None]
+            key = self.policy_memory[where, layer, :, start : int(available.max())]
+        previous = torch.from_numpy(previous[:, :, None]).to(self.device)
+        return self.policies[layer].live_stop(query, key, start, previous, written.tolist(), dials).squeeze(-1)
+
+    # Writing
+
+    @torch.inference_mode()
+    def start(self, rows: np.ndarray, tokens: np.ndarray):
+        ids = torch.from_numpy(self._padded(tokens)).to(self.device)
+        self._begin(self._rows(rows), ids, self._positions(np.zeros_like(rows)), self._target_length(1))
+
+    @torch.inference_mode()
+    def write(
+        self,
+        rows: np.ndarray,
+        layer: int,
+        stops: np.ndarray,
+        written: np.ndarray,
+        streams: Sequence[TokenStream],
+    ) -> Tensor | None:
+        where = self._rows(rows)
+        length = self.source_memory.shape[3] if self.static else int(stops.max()) + 1
+        visible = None
+        if self.static or (stops != length - 1).any() or not self.is_soft:
+            visible = self._visible(torch.from_numpy(self._padded(stops)).to(self.device), length)
+        target_length = self._target_length(int(written.max()) + 1)
+        hidden_states = self._advance(where, layer, visible, length, self._positions(written), target_length)
+        if layer + 1 < self.deciding_layers:
+            return None
+        logits = self.model.lm_logits(hidden_states)[: len(rows)]
+        tokens = self._choose(logits, streams)
+        following = np.minimum(written + 1, self.max_positions - 1)
+        ids = tokens
+        if self.static:
+            ids = torch.nn.functional.pad(tokens, (0, self.slots - len(rows)))
+        self._begin(where, ids, self._positions(following), self._target_length(int(following.max()) + 1))
+        return tokens
+
+    def _target_length(self, length: int) -> int:
+        return self.target_memory.shape[3] if self.static else length
+
+    def _visible(self, stops: Tensor, length: int) -> Tensor:
+        """Which source tokens each head attends to: those up to its stop, or with hard alignment the stop alone. As
+        what is added to energies, or as weights."""
+        positions = torch.arange(length, device=self.device)
+        if not self.is_soft:
+            return (positions == stops[:, :, None, None]).to(self.model.dtype)
+        hidden = positions > stops[:, :, None, None]  # row, head, 1, source
+        return torch.zeros(hidden.shape, dtype=self.model.dtype, device=self.device).masked_fill_(hidden, -torch.inf)
+
+    def _choose(self, logits: Tensor, streams: Sequence[TokenStream]) -> Tensor:
+        """The best token of each row. Padding is no word: it is never written."""
+        pad = self.config.pad_token_id
+        groups: dict[tuple, list[int]] = {}  # streams that choose in the same way, at the same length
+        for row, stream in enumerate(streams):
+            group = None if stream.choose is None else (stream.choose, len(stream.tokens))
+            groups.setdefault(group, []).append(row)
+        if len(groups) == 1:
+            return (streams[0].choose or choose_best)(logits, streams, pad)
+        tokens = torch.empty(len(streams), dtype=torch.long, device=self.device)
+        for rows in groups.values():
+            group = [streams[row] for row in rows]
+            choose = group[0].choose or choose_best
+            tokens[rows] = choose(logits[rows], group, pad)
+        return tokens
+
+    def _begin(self, where, ids: Tensor, positions: int | Tensor, target_length: int):
+        """Takes a target token in, up to the first decision."""
+        decoder = self.decoder
+        hidden_states = decoder.embed_tokens(ids) * decoder.embed_scale + decoder.embed_positions.weight[positions]
+        hidden_states = self._attend_to_self(0, hidden_states, where, positions, target_length)
+        self._keep(where, 0, hidden_states)
+
+    def _advance(self, where, layer: int, visible: Tensor | None, length: int, positions, target_length) -> Tensor:
+        """From a decision to the next one, or to the end of the decoder."""
+        hidden_states = self.hidden_states[where]
+        first = self.deciding[layer]
+        is_last = layer + 1 == self.deciding_layers
+        for index in range(first, len(self.decoder.layers) if is_last else self.deciding[layer + 1]):
+            if index > first:
+                hidden_states = self._attend_to_self(index, hidden_states, where, positions, target_length)
+            hidden_states = self._attend_to_source(index, hidden_states, where, visible, length)
+        if not is_last:
+            following = self.deciding[layer + 1]
+            hidden_states = self._attend_to_self(following, hidden_states, where, positions, target_length)
+            self._keep(where, layer + 1, hidden_states)
+        return hidden_states
+
+    def _keep(self, where, layer: int, hidden_states: Tensor):
+        """The state in which a slot waits for a decision."""
+        self.hidden_states[where] = hidden_states
+        if self.is_learned:
+            self.query[where] = self.policies[layer].query(hidden_states[:, None]).squeeze(2)
+
+    def _attend_to_self(self, index: int, hidden_states: Tensor, where, positions, length: int) -> Tensor:
+        layer, memory, visible = self.weights.decoder[index], self.layer_targets[index], None
+        projected = project(layer.self_qkv, hidden_states)
+        projected = projected.view(len(projected), 3, -1, self.head_dim)  # row, which, head, dim
+        if isinstance(positions, int) and isinstance(where, slice):
+            memory = self._select(memory.narrow(3, 0, length), where)
+            memory.select(3, positions).copy_(projected[:, 1:])
+        else:
+            rows = torch.arange(len(projected), device=self.device) if isinstance(where, slice) else where
+            memory[rows, :, :, positions] = projected[:, 1:]
+            memory = self._select(memory.narrow(3, 0, length), where)
+        if not isinstance(positions, int):
+            visible = torch.arange(length, device=self.device) <= positions[:, None, None, None]
+        output = attend(projected.select(1, 0).unsqueeze(2), memory.select(1, 0), memory.select(1, 1), visible)
+        return added(hidden_states, output, layer.self_out, layer.self_norm)
+
+    def _attend_to_source(self, index: int, hidden_states: Tensor, where, visible, length: int) -> Tensor:
+        layer = self.weights.decoder[index]
+        memory = self._select(self.layer_sources[index].narrow(3, 0, length), where)
+        if self.is_soft:
+            query = project(layer.source_query, hidden_states).view(len(hidden_states), -1, 1, self.head_dim)
+            output = attend(query, memory.select(1, 0), memory.select(1, 1), visible)
+        else:
+            output = visible @ memory.select(1, 0)
+        return feed_forward(layer, added(hidden_states, output, layer.source_out, layer.source_norm))
+
+    def _select(self, memory: Tensor, where: slice | Tensor) -> Tensor:
+        """The rows of a batch: a copy only where they are not the first slots."""
+        if isinstance(where, slice):
+            return memory if where.stop == self.slots else memory[where]
+        return memory.index_select(0, where)
+
+    def fetch(self, *results: Tensor | None) -> list[np.ndarray]:
+        if self.device.type == "cpu":
+            return [result.numpy() for result in results]
+        joined = torch.cat([result.flatten() for result in results]).cpu()
+        parts = joined.split([result.numel() for result in results])
+        return [part.view(result.shape).numpy() for part, result in zip(parts, results)]

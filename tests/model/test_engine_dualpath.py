@@ -1,0 +1,170 @@
+"""The pool: whatever else is in it and however pushes interleave, a stream is what it is alone."""
+
+import pytest
+import torch
+from conftest import random_batch, single_model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_generation_dualpath import SIMULTANEOUS, lively_model, written
+
+from hf_dualpath.model.torch_backend_dualpath import FusedWeights
+
+
+DIALS = [
+    {},
+    {"write_threshold": 0.2},
+    {"write_threshold": 0.9},
+    {"min_lag": 3},
+    {"max_lag": 2},
+    {"min_lag": 2, "max_lag": 4},
+    {"max_new_tokens": 5},
+    {"min_new_tokens": 4, "max_new_tokens": 4},
+]
+
+
+def dials_for(policy: str, index: int) -> dict:
+    dials = DIALS[index]
+    return {} if "write_threshold" in dials and policy in ("wait_k", "static_rw") else dials
+
+
+def alone(model, tokens, **dials):
+    opened = model.open_stream(**dials)
+    return [*opened.push(tokens), *opened.finish()]
+
+
+@st.composite
+def talks(draw):
+    """Streams with their dials, and the order in which their sources arrive."""
+    count = draw(st.integers(1, 5))
+    lengths = draw(st.lists(st.integers(1, 12), min_size=count, max_size=count))
+    dials = draw(st.lists(st.integers(0, len(DIALS) - 1), min_size=count, max_size=count))
+    turns = [index for index, length in enumerate(lengths) for _ in range(length)]
+    return lengths, dials, draw(st.permutations(turns)), draw(st.integers(0, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("policy", SIMULTANEOUS)
+@given(talk=talks())
+@settings(max_examples=8, deadline=None)
+def test_a_stream_in_a_pool_is_a_stream_alone(policy, dtype, talk):
+    lengths, chosen, order, every = talk
+    torch.manual_seed(sum(lengths))
+    model = lively_model(policy=policy).to(dtype)
+    ids, _ = random_batch(lengths)
+    sources = [row[:length].tolist() for row, length in zip(ids, lengths)]
+    dials = [dials_for(policy, index) for index in chosen]
+    engine = model.open_engine()
+    streams, found, given_ = {}, {index: [] for index in range(len(lengths))}, [0] * len(lengths)
+    for turn, index in enumerate(order):
+        if index not in streams:  # joins when its first token comes
+            streams[index] = model.open_stream(engine=engine, **dials[index])
+        streams[index].feed(sources[index][given_[index] : given_[index] + 1])
+        given_[index] += 1
+        if given_[index] == lengths[index]:
+            streams[index].end()
+        if every and turn % every == 0:
+            engine.tick()
+            for which, stream in streams.items():
+                found[which] += stream.take()
+    while engine.tick():
+        pass
+    for index, stream in streams.items():
+        found[index] += stream.take()
+        assert stream.done
+        assert found[index] == alone(model, sources[index], **dials[index])
+        output = model.generate(ids[index : index + 1, : lengths[index]], return_dict_in_generate=True, **dials[index])
+        assert [token for token, _ in written(found[index])] == output.sequences[0, 1:].tolist()
+        assert [read for _, read in written(found[index])] == output.path[0].tolist()
+    assert not engine.streams
+
+
+def test_compiled_steps_give_the_same_streams():
+    """Static shapes: slots and lengths are padded to the room that there is."""
+    torch._dynamo.reset()
+    model = lively_model(policy="shared_path")
+    sources = [random_batch([length])[0][0].tolist() for length in (5, 9)]
+    engine = model.open_engine(slots=2, compile=True)
+    streams = [model.open_stream(engine=engine, max_new_tokens=6) for _ in sources]
+    for position in range(9):
+        for stream, source in zip(streams, sources):
+            stream.feed(source[position : position + 1])
+            if position == len(source) - 1:
+                stream.end()
+        engine.tick()
+    while engine.tick():
+        pass
+    for stream, source in zip(streams, sources):
+        assert stream.take() == alone(model, source, max_new_tokens=6)
+
+
+def test_bfloat16_streams():
+    model = lively_model().to(torch.bfloat16)
+    tokens = random_batch([9])[0][0].tolist()
+    actions = alone(model, tokens)
+    assert actions.count(None) == 9 and written(actions)
+
+
+# Weights exist once and follow the model
+
+
+def test_weights_are_fused_once_and_follow_the_model():
+    model = lively_model()
+    tokens = random_batch([9])[0]
+    streams = [model.open_stream() for _ in range(3)]
+    assert len({id(stream.engine.backend.weights) for stream in streams}) == 1
+    before = FusedWeights.of(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.3)
+    assert FusedWeights.of(model) is not before
+    other = lively_model()
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other.generate(tokens), model.generate(tokens))
+    before = FusedWeights.of(model)
+    model.to(torch.float64)
+    assert FusedWeights.of(model) is not before and FusedWeights.of(model).source[0].dtype == torch.float64
+    optimizer = torch.optim.SGD(model.parameters(), lr=10.0)
+    model.train()(tokens, labels=tokens).loss.backward()
+    before = FusedWeights.of(model)
+    optimizer.step()
+    assert FusedWeights.of(model) is not before
+
+
+def bytes_of(engine) -> int:
+    backend = engine.backend
+    return sum(getattr(backend, name).numel() * getattr(backend, name).element_size() for name in backend.shapes)
+
+
+def test_a_stream_costs_its_caches_and_gives_them_back():
+    model = single_model().eval()
+    engine = model.open_engine()
+    assert bytes_of(engine) == 0
+    streams = [model.open_stream(engine=engine) for _ in range(16)]
+    for stream in streams:
+        stream.feed([5, 6])
+    engine.tick()
+    one = model.open_stream()
+    one.feed([5, 6])
+    one.engine.tick()
+    assert bytes_of(engine) == 16 * bytes_of(one.engine)
+    for stream in streams[1:]:
+        stream.close()
+    streams[0].feed([7])
+    engine.tick()
+    assert bytes_of(engine) <= 4 * bytes_of(one.engine)
+    assert streams[0].take() + list(streams[0].finish())
+    assert bytes_of(engine) == 0 and streams[0].done
+
+
+def test_a_source_that_is_too_long_is_refused_and_the_pool_goes_on():
+    model = lively_model()
+    engine = model.open_engine()
+    long, short = (model.open_stream(engine=engine) for _ in range(2))
+    long.feed([5] * 60)
+    with pytest.raises(ValueError, match="max_position_embeddings"):
+        long.feed([5] * 5)
+    short.feed([5, 6, 1])
+    short.end()
+    while engine.tick():
+        pass
+    assert short.done and short.take() == alone(model, [5, 6, 1])
