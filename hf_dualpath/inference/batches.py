@@ -11,7 +11,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from .splitting import SentenceCutter, SentenceSplitter, Splitter, whole_words
-from .tokenization import WordAssembler
+from .words import WordAssembler
 
 
 class PairCollator:

@@ -9,7 +9,11 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-import sentencex
+
+try:
+    import sentencex
+except ModuleNotFoundError:  # the light install has no lists of abbreviations
+    sentencex = None
 
 
 MAX_WORD_CHARACTERS = 10_000  # of a longer word the rest is dropped: it would not fit into any model
@@ -143,7 +147,7 @@ class SentenceSplitter:
         return word in NO_ABBREVIATIONS.get(self.language, ()) or self._is_cut(word, "Xx")
 
     def _is_cut(self, word: str, following: str) -> bool:
-        return len(sentencex.segment(self.language, f"{word} {following}")) > 1
+        return sentencex is None or len(sentencex.segment(self.language, f"{word} {following}")) > 1
 
 
 class WordLimit:

@@ -65,15 +65,24 @@ class SimultaneousTranslator(TextStream):
         device: str | None = None,
         dtype: str | None = None,
         trust_remote_code: bool = False,
+        backend: str = "torch",
         **dials,
     ) -> "SimultaneousTranslator":
         """A translator from a checkpoint's folder or Hub id; of a dual one, by default the forward direction.
 
-        `device`, `dtype` and `trust_remote_code` are those of [`load_directions`].
+        `device`, `dtype` and `trust_remote_code` are those of [`load_directions`]. With `backend="onnx"` the folder is
+        one that `dualpath export` wrote, and neither torch nor transformers is needed.
         """
-        from .checkpoints import load_direction
+        if backend == "onnx":
+            from .onnx_backend import load_exported
 
-        loaded = load_direction(path, direction, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+            loaded = load_exported(path, direction)
+        elif backend == "torch":
+            from .checkpoints import load_direction
+
+            loaded = load_direction(path, direction, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+        else:
+            raise ValueError(f"`backend` is torch or onnx, not {backend!r}.")
         return cls(*loaded, splitter=splitter, max_sentence_words=max_sentence_words, **dials)
 
     def fork(self, **dials) -> "SimultaneousTranslator":

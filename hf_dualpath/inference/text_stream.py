@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from .events import Event, Read, SentenceEnd, Write
 from .splitting import SentenceCutter, SentenceSplitter, Splitter, WordCutter
-from .tokenization import WordAssembler, encode_word
+from .words import WordAssembler, encode_word
 
 
 class TextStream:

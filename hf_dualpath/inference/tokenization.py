@@ -22,8 +22,9 @@ from tokenizers import (
 )
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from .words import END_OF_WORD
 
-END_OF_WORD = "▁"
+
 SPECIAL_TOKENS = ["<pad>", "</s>", "<unk>"]
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 SOURCE_FOLDER, TARGET_FOLDER = "source_tokenizer", "target_tokenizer"
@@ -137,41 +138,3 @@ def load_tokenizers(
     except (OSError, ValueError) as error:
         raise OSError(f"There is no tokenizer in {path} that could be loaded: {str(error).splitlines()[0]}") from error
     return tokenizer, tokenizer
-
-
-class WordAssembler:
-    """Turns a growing list of target tokens into words. A word comes out once, whole, as soon as it is complete."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerFast):
-        self.tokenizer = tokenizer
-        self.boundary = tokenizer.init_kwargs.get("word_boundary", "start")  # SentencePiece says so one step later
-        self.special = set(tokenizer.all_special_ids)
-        self.tokens: list[int] = []
-
-    def push(self, token: int) -> str | None:
-        """The word that this token completes, if it does. The end of a sentence completes any."""
-        if token in self.special:
-            return self.finish()
-        if self.boundary == "start":
-            word = self.finish() if self.tokens and self._starts_word(token) else None
-            self.tokens.append(token)
-            return word
-        self.tokens.append(token)
-        if self.boundary == "token" or self.tokenizer.convert_ids_to_tokens(token).endswith(END_OF_WORD):
-            return self.finish()
-        return None
-
-    def finish(self) -> str | None:
-        """What is left at the end of a sentence."""
-        tokens, self.tokens = self.tokens, []
-        if not tokens:
-            return None
-        return "".join(self.tokenizer.decode(tokens, skip_special_tokens=True).split()) or None
-
-    def _starts_word(self, token: int) -> bool:
-        return self.tokenizer.convert_ids_to_tokens(token).startswith((END_OF_WORD, "Ġ"))
-
-
-def encode_word(tokenizer: PreTrainedTokenizerFast, word: str) -> list[int]:
-    """The tokens of one source word, which do not depend on its neighbours."""
-    return tokenizer.encode(word, add_special_tokens=False)

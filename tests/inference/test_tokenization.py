@@ -4,13 +4,12 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from hf_dualpath.inference.tokenization import (
-    WordAssembler,
-    encode_word,
     load_tokenizers,
     save_tokenizers,
     train_bpe_tokenizer,
     train_word_tokenizer,
 )
+from hf_dualpath.inference.words import WordAssembler, encode_word
 
 
 TEXTS = [

@@ -1,0 +1,219 @@
+"""The engine's arithmetic in ONNX Runtime, and an exported model to stream with. Neither torch nor transformers."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+from ..model.dials_dualpath import NOWHERE, Dials
+from ..model.engine_dualpath import Engine, Limits, TokenStream
+from .light_tokenizer import LightTokenizer, load_light_tokenizers
+
+
+EXPORT = "export.json"
+FAR = np.float32(-1e9)  # added to the energy of what is not visible
+
+
+@dataclass
+class ExportedConfig:
+    """What the runtime needs to know of a model, one direction's part of `export.json`."""
+
+    direction: str
+    source_language: str
+    target_language: str
+    policy: str
+    wait_k: int
+    d_model: int
+    encoder_layers: int
+    decoder_layers: int
+    encoder_attention_heads: int
+    decoder_attention_heads: int
+    max_position_embeddings: int
+    max_length: int
+    pad_token_id: int
+    decoder_start_token_id: int
+    end_tokens: list[int]
+    dials: dict
+
+    @property
+    def is_learned(self) -> bool:
+        return self.policy == "shared_path"
+
+
+class OnnxBackend:
+    """Sessions of one direction's graphs, and the caches of its slots."""
+
+    deciding_layers = 1
+
+    def __init__(self, config: ExportedConfig, sessions: dict[str, onnxruntime.InferenceSession]):
+        self.config, self.sessions = config, sessions
+        self.names = {name: [output.name for output in session.get_outputs()] for name, session in sessions.items()}
+        self.heads = config.decoder_attention_heads if config.is_learned else 1
+        self.max_positions = config.max_position_embeddings
+        self.reserve(0, 0, 0)
+
+    def run(self, name: str, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+        return dict(zip(self.names[name], self.sessions[name].run(None, inputs)))
+
+    def reserve(self, slots: int, source_length: int, target_length: int):
+        config, heads, width = self.config, self.config.decoder_attention_heads, self.config.d_model
+        dim = width // heads
+        read_heads = config.encoder_attention_heads
+        self.shapes = {  # slot, keys and values of each layer, head, token, dim
+            "read_memory": (2 * config.encoder_layers, read_heads, source_length, width // read_heads),
+            "source_memory": (2 * config.decoder_layers, heads, source_length, dim),
+            "policy_memory": (int(config.is_learned), heads, source_length, dim),
+            "target_memory": (2 * config.decoder_layers, heads, target_length, dim),
+            "hidden_states": (width,),
+            "query": (heads if config.is_learned else 0, 1, dim),
+        }
+        self.slots, self.source_length, self.target_length = slots, source_length, target_length
+        for name, shape in self.shapes.items():
+            new = np.zeros((slots, *shape), np.float32)
+            if slots and name in self.__dict__:
+                old = self.__dict__[name]
+                common = tuple(slice(min(a, b)) for a, b in zip(old.shape, new.shape))
+                new[common] = old[common]
+            self.__dict__[name] = new
+
+    def move(self, slot: int, to: int):
+        for name in self.shapes:
+            self.__dict__[name][to] = self.__dict__[name][slot]
+
+    def rows(self, memory: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """A batch of slots: without a copy where they are the first ones."""
+        return memory[: len(rows)] if rows[-1] == len(rows) - 1 else memory[rows]
+
+    def begun(self, rows: np.ndarray, positions: np.ndarray, results: dict[str, np.ndarray]):
+        """Keeps the state in which slots wait for a decision."""
+        self.hidden_states[rows] = results["hidden_states"]
+        self.target_memory[rows, :2, :, positions] = results["first_new"].swapaxes(1, 2)
+        if self.config.is_learned:
+            self.query[rows] = results["query"]
+
+    def start(self, rows: np.ndarray, tokens: np.ndarray):
+        positions = np.zeros(len(rows), np.int64)
+        self.begun(rows, positions, self.run("start", tokens=tokens, positions=positions))
+
+    def encode(self, rows: np.ndarray, starts: np.ndarray, counts: np.ndarray, tokens: np.ndarray):
+        new, known = tokens.shape[1], int(starts.max())
+        columns = np.arange(new)
+        positions = np.minimum(starts[:, None] + columns, self.max_positions - 1)
+        hidden = np.where(np.arange(known) < starts[:, None], np.float32(0), FAR)[:, None, None]
+        results = self.run(
+            "encode",
+            tokens=tokens,
+            positions=positions,
+            past=np.ascontiguousarray(self.rows(self.read_memory, rows)[:, :, :, :known]),
+            hidden=np.ascontiguousarray(np.broadcast_to(hidden, (len(rows), 1, new, known))),
+            later=np.where(columns > columns[:, None], FAR, np.float32(0))[None, None],
+        )
+        cells = (columns < counts[:, None]).nonzero()
+        where, places = rows[cells[0]], starts[cells[0]] + cells[1]
+        for name in ("read", "source", "policy") if self.config.is_learned else ("read", "source"):
+            self.__dict__[f"{name}_memory"][where, :, :, places] = results[f"{name}_new"][cells[0], :, :, cells[1]]
+
+    def ask(
+        self,
+        rows: np.ndarray,
+        layer: int,
+        start: int,
+        available: np.ndarray,
+        previous: np.ndarray,
+        written: np.ndarray,
+        dials: Sequence[Dials],
+    ) -> np.ndarray:
+        if not self.config.is_learned:
+            return (written + [its_dials.wait_k or self.config.wait_k for its_dials in dials] - 1)[:, None]
+        stop = int(available.max())
+        keys = np.ascontiguousarray(self.rows(self.policy_memory, rows)[:, 0, :, start:stop])
+        p = self.run("ask", query=self.rows(self.query, rows), keys=keys)["probabilities"][:, :, 0]
+        threshold = np.array([its_dials.write_threshold for its_dials in dials], np.float32)[:, None, None]
+        positions = np.arange(start, stop)
+        hits = (p >= threshold) & (positions >= previous[:, :, None])
+        return np.where(hits, positions, NOWHERE).min(-1)
+
+    def write(
+        self,
+        rows: np.ndarray,
+        layer: int,
+        stops: np.ndarray,
+        written: np.ndarray,
+        streams: Sequence[TokenStream],
+    ) -> np.ndarray:
+        places = np.arange(self.target_length)
+        following = np.minimum(written + 1, self.max_positions - 1)
+        visible = np.where(np.arange(self.source_length) <= stops[:, :, None, None], np.float32(0), FAR)
+        results = self.run(
+            "write",
+            states=self.rows(self.hidden_states, rows),
+            source=self.rows(self.source_memory, rows),
+            visible=visible,
+            target=self.rows(self.target_memory, rows),
+            hidden=np.where(places < written[:, None, None, None], np.float32(0), FAR),
+            first_hidden=np.where(places < following[:, None, None, None], np.float32(0), FAR),
+            positions=following,
+        )
+        if self.config.decoder_layers > 1:
+            self.target_memory[rows, 2:, :, written] = results["target_new"].swapaxes(1, 2)
+        self.begun(rows, following, results)
+        return results["tokens"]
+
+    def fetch(self, *results: np.ndarray) -> list[np.ndarray]:
+        return list(results)
+
+
+class OnnxTranslator:
+    """One direction of an exported model: what [`SimultaneousTranslator`] and batches need of a model."""
+
+    def __init__(self, config: ExportedConfig, sessions: dict[str, onnxruntime.InferenceSession]):
+        self.config, self.sessions = config, sessions
+
+    def eval(self) -> "OnnxTranslator":
+        return self
+
+    def open_engine(self, slots: int = 1) -> Engine:
+        return Engine(OnnxBackend(self.config, self.sessions), slots)
+
+    def open_stream(self, engine: Engine | None = None, max_new_tokens: int | None = None, **dials) -> TokenStream:
+        """A stream; of `generate`'s arguments there are the dials and `max_new_tokens`."""
+        known = (
+            ("write_threshold", "min_lag", "max_lag") if self.config.is_learned else ("min_lag", "max_lag", "wait_k")
+        )
+        for name in dials:
+            if name not in known:
+                raise ValueError(f"An exported {self.config.policy} model has no `{name}`: it has {', '.join(known)}.")
+        engine = self.open_engine() if engine is None else engine
+        limits = Limits(frozenset(self.config.end_tokens), self.config.max_length, max_new_tokens)
+        given = {name: value for name, value in (self.config.dials | dials).items() if value is not None}
+        return engine.open(Dials(**given), limits, self.config.decoder_start_token_id)
+
+
+def load_exported(
+    folder: str | Path, direction: str | None = None, threads: int = 1
+) -> tuple[OnnxTranslator, LightTokenizer, LightTokenizer]:
+    """A direction of a folder that `dualpath export` wrote, by default the first, with its tokenizers."""
+    folder = Path(folder)
+    if not (folder / EXPORT).is_file():
+        raise FileNotFoundError(f"There is no {EXPORT} in {folder}: write one with `dualpath export --model ...`.")
+    configs = {entry["direction"]: ExportedConfig(**entry) for entry in json.loads((folder / EXPORT).read_text())}
+    names = list(configs)
+    if direction in ("forward", "backward"):
+        direction = names[0] if direction == "forward" else names[-1]
+    direction = direction or names[0]
+    if direction not in configs:
+        raise ValueError(f"{folder} translates {' and '.join(names)}, not {direction}.")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    sessions = {
+        path.stem: onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        for path in sorted((folder / direction).glob("*.onnx"))
+    }
+    source, target = load_light_tokenizers(folder)
+    if direction != names[0]:
+        source, target = target, source
+    return OnnxTranslator(configs[direction], sessions), source, target

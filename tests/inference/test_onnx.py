@@ -1,0 +1,142 @@
+"""An exported model against the torch engine, and alone in an environment that has no torch."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT, save_model
+
+from hf_dualpath import SimultaneousTranslator
+from hf_dualpath.inference.light_tokenizer import LightTokenizer
+from hf_dualpath.inference.pool import StreamPool
+from hf_dualpath.inference.tokenization import load_tokenizers
+from hf_dualpath.toy import generate_pairs
+
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+PAIRS = generate_pairs(60, seed=3)
+TEXT = " ".join(pair.source for pair in PAIRS[:3])
+
+
+@pytest.fixture(scope="module", params=["shared_path", "wait_k"])
+def exported(request, tmp_path_factory):
+    from hf_dualpath.inference.export import export_checkpoint
+
+    folder = tmp_path_factory.mktemp(request.param)
+    settings = {"energy_bias": -1.0} if request.param == "shared_path" else {}
+    model = save_model(folder / "model", PAIRS, policy=request.param, **settings)
+    differences = {}
+    for name, int8 in (("float", False), ("int8", True)):
+        differences[name] = export_checkpoint(model, folder / name, int8=int8)
+    return folder, differences
+
+
+def events_of(translator, text: str) -> list:
+    return [
+        (type(event).__name__, event.word, getattr(event, "source_tokens_read", None))
+        for event in [*translator.push(text), *translator.finish()]
+        if hasattr(event, "word")
+    ]
+
+
+def test_graphs_compute_what_the_model_does(exported):
+    _, differences = exported
+    assert set(differences["float"]) == {"de-en", "en-de"}
+    assert max(differences["float"].values()) < 1e-4 < max(differences["int8"].values()) < 1
+
+
+@pytest.mark.parametrize("direction", ["de-en", "en-de"])
+@pytest.mark.parametrize("dials", [{}, {"max_lag": 3}, {"min_lag": 2}])
+def test_the_same_events_on_either_backend(exported, direction, dials):
+    folder, _ = exported
+    torch_side = SimultaneousTranslator.from_pretrained(folder / "model", direction, **dials)
+    onnx_side = SimultaneousTranslator.from_pretrained(folder / "float", direction, backend="onnx", **dials)
+    for pair in PAIRS[:12]:
+        text = pair.source if direction == "de-en" else pair.target
+        assert events_of(torch_side, text) == events_of(onnx_side, text)
+
+
+def test_a_pool_on_onnx_is_each_alone(exported):
+    folder, _ = exported
+    translator = SimultaneousTranslator.from_pretrained(folder / "float", backend="onnx")
+    pool = StreamPool(translator)
+    sessions = [pool.open() for _ in PAIRS[:5]]
+    for position in range(8):
+        for session, pair in zip(sessions, PAIRS):
+            session.push(" ".join(pair.source.split()[position : position + 1]) + " ")
+        pool.step()
+    for session in sessions:
+        session.finish()
+    while pool.step():
+        pass
+    for session, pair in zip(sessions, PAIRS):
+        assert session.text == translator.translate(" ".join(pair.source.split()[:8]))
+
+
+def test_int8_translates(exported):
+    folder, _ = exported
+    translator = SimultaneousTranslator.from_pretrained(folder / "int8", backend="onnx")
+    assert translator.translate(TEXT)
+    sizes = [sum(path.stat().st_size for path in (folder / name).rglob("*.onnx")) for name in ("int8", "float")]
+    assert sizes[0] < 0.6 * sizes[1]
+
+
+def test_what_cannot_be_exported_is_said(tmp_path):
+    from hf_dualpath.inference.export import export_checkpoint
+
+    model = save_model(tmp_path / "model", PAIRS, policy="mma")
+    with pytest.raises(ValueError, match="mma policy"):
+        export_checkpoint(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(FileNotFoundError, match="dualpath export"):
+        SimultaneousTranslator.from_pretrained(tmp_path / "model", backend="onnx")
+
+
+def test_unknown_dials_are_refused(exported):
+    folder, _ = exported
+    with pytest.raises(ValueError, match="repetition_penalty"):
+        SimultaneousTranslator.from_pretrained(folder / "float", backend="onnx", repetition_penalty=2.0)
+
+
+def test_the_light_tokenizer_is_the_tokenizer(exported):
+    folder, _ = exported
+    heavy, light = load_tokenizers(folder / "float")[0], LightTokenizer(folder / "float")
+    texts = [pair.source for pair in PAIRS] + ["Straße </s> 😀 <pad>", "\x00", "e\u0301"]
+    assert light(texts, add_special_tokens=False) == {"input_ids": heavy(texts, add_special_tokens=False)["input_ids"]}
+    for text in texts:
+        tokens = light.encode(text, add_special_tokens=False)
+        assert tokens == heavy.encode(text, add_special_tokens=False)
+        assert light.decode(tokens) == heavy.decode(tokens)
+    assert light.eos_token_id == heavy.eos_token_id and set(light.all_special_ids) == set(heavy.all_special_ids)
+
+
+def test_an_exported_model_runs_without_torch(exported):
+    """In a process where torch, transformers and all but the three needs cannot be imported."""
+    folder, _ = exported
+    code = (
+        "import sys\n"
+        "class Refuse:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in {'torch', 'transformers', 'datasets', 'huggingface_hub', 'sentencex', 'tqdm',"
+        " 'rich', 'accelerate', 'safetensors', 'onnx', 'yaml', 'sacrebleu'}:\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Refuse())\n"
+        "from hf_dualpath import SimultaneousTranslator\n"
+        f"translator = SimultaneousTranslator.from_pretrained({str(folder / 'float')!r}, backend='onnx')\n"
+        f"print(translator.translate({TEXT!r}))\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert found.returncode == 0, found.stderr
+    translator = SimultaneousTranslator.from_pretrained(folder / "model")
+    assert found.stdout.strip() == translator.translate(TEXT)
+
+
+def test_quantisation_keeps_seven_bits():
+    from hf_dualpath.inference.onnx_graph import quantise
+
+    matrix = torch.randn(16, 8).numpy()
+    quantised, scale = quantise(matrix, axis=0)
+    assert np.abs(quantised).max() == 63 and np.abs(quantised * scale - matrix).max() <= scale.max() / 2 + 1e-6
