@@ -70,9 +70,9 @@ def exported_config(model) -> ExportedConfig:
 
 
 def largest_difference(model, exported: OnnxBackend) -> float:
-    """The largest difference of what the graphs compute on random tokens: what is kept of source and target tokens, and
-    the state in which the first decision is made. What follows a token that is chosen is left out: int8 may choose
-    another."""
+    """The largest difference of what the graphs compute on random tokens: what is kept of source and target tokens,
+    and the state in which the first decision is made. What follows a token that is chosen is left out: int8 may
+    choose another."""
     generator = np.random.default_rng(0)
     rows, tokens = np.arange(3), generator.integers(3, model.config.vocab_size, (3, 7))
     seen = []
@@ -81,9 +81,9 @@ def largest_difference(model, exported: OnnxBackend) -> float:
         backend.start(rows, np.full(3, model.config.decoder_start_token_id))
         backend.encode(rows, np.zeros(3, int), np.full(3, 4), tokens[:, :4])
         backend.encode(rows, np.full(3, 4), np.full(3, 3), tokens[:, 4:])
-        states = [np.array(backend.hidden_states).ravel(), np.array(backend.query).ravel()]
+        states = [np.asarray(backend.hidden_states).flatten(), np.asarray(backend.query).flatten()]
         stops = np.tile(np.array([[2], [4], [6]]), (1, backend.heads))
         backend.write(rows, 0, stops, np.zeros(3, int), [model.open_stream()] * 3)
-        states += [np.array(backend.target_memory)[:, :, :, 0].ravel(), np.array(backend.source_memory).ravel()]
-        seen.append(np.concatenate([*states, np.array(backend.policy_memory).ravel()]))
+        states += [np.asarray(backend.target_memory)[:, :, :, 0].ravel(), np.asarray(backend.source_memory).ravel()]
+        seen.append(np.concatenate([*states, np.asarray(backend.policy_memory).ravel()]))
     return float(np.abs(seen[0] - seen[1]).max())
