@@ -27,7 +27,7 @@ class SimultaneousTranslator:
     then and the model's state starts afresh, so that a stream can go on forever.
 
     Args:
-        model ([`SiMTForConditionalGeneration`]): One direction, of any policy but offline.
+        model ([`SiMTForConditionalGeneration`] or [`HubTranslator`]): One direction, of any policy but offline.
         source_tokenizer, target_tokenizer (`PreTrainedTokenizerFast`): Its tokenizers, in that order.
         splitter (`Callable[[str | None], Splitter]`, *optional*, defaults to [`SentenceSplitter`]):
             Makes the [`Splitter`] of each sentence from the source language; None for input that is already cut into
@@ -72,13 +72,18 @@ class SimultaneousTranslator:
         device: str | None = None,
         dtype: str | None = None,
         trust_remote_code: bool = False,
+        policy: str | None = None,
+        source_language: str | None = None,
+        target_language: str | None = None,
         **dials,
     ) -> "SimultaneousTranslator":
         """A translator from a checkpoint's folder or Hub id; of a dual one, by default the forward direction.
 
-        `device`, `dtype` and `trust_remote_code` are those of [`load_directions`].
+        The arguments from `device` to `target_language` are those of [`load_directions`].
         """
-        loaded = load_direction(path, direction, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+        loading = {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code, "policy": policy}
+        languages = {"source_language": source_language, "target_language": target_language}
+        loaded = load_direction(path, direction, **loading, **languages)
         return cls(*loaded, splitter=splitter, max_sentence_words=max_sentence_words, **dials)
 
     def fork(self, **dials) -> "SimultaneousTranslator":
