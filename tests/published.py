@@ -43,7 +43,7 @@ GERMAN, ENGLISH = [pair.source for pair in PAIRS], [pair.target for pair in PAIR
 
 def lively(model: PreTrainedModel) -> PreTrainedModel:
     """Untrained models repeat one token; this makes the logits differ."""
-    for name, parameter in model.named_parameters():
+    for parameter in model.parameters():
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.3)
     model.tie_weights()
@@ -106,7 +106,9 @@ def write_m2m_100(folder: Path):
 
 def write_m2m_100_model(folder: Path, vocab_size: int):
     tokens = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
-    lively(M2M100ForConditionalGeneration(M2M100Config(vocab_size=vocab_size, **tokens, **SIZES))).save_pretrained(folder)
+    lively(M2M100ForConditionalGeneration(M2M100Config(vocab_size=vocab_size, **tokens, **SIZES))).save_pretrained(
+        folder
+    )
 
 
 def write_nllb(folder: Path):

@@ -7,9 +7,9 @@ from .policies import HubPolicy, register_hub_policy
 class WaitK(HubPolicy):
     """Target token i is written once `g_i = min(k + i - 1, J)` source *words* are read (Ma et al., 2019).
 
-    This is their test-time wait-k: the model was not trained for it, and takes the k + i - 1 words for a whole sentence. Where it would end the
-    translation there, nothing is written, and the token follows as soon as the model has one. The fixed policy of our
-    own models of the same name counts source tokens instead.
+    This is their test-time wait-k: the model was not trained for it, and takes the k + i - 1 words for a whole
+    sentence. Where it would end the translation there, nothing is written, and the token follows as soon as the model
+    has one. The policy of the same name that our own models are trained with counts source tokens instead.
     """
 
     dials = ("min_lag", "max_lag", "wait_k")
