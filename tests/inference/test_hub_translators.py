@@ -69,7 +69,7 @@ def test_sources_and_targets_begin_and_end_as_published(home, family):
         assert [*frame.before, *tokens[:-1], *frame.after] == tokenizer(whole)["input_ids"]
         assert len(lengths) == len(text.split())
 
-    first = {"max_new_tokens": 10, "num_beams": 1, "do_sample": False}
+    first = {"max_new_tokens": 10, "num_beams": 1, "suppress_tokens": [hub.config.pad_token_id]}
     if family in ("m2m_100", "nllb", "mbart50"):
         code = hub.decoder.frame.prompt[-1]
         assert tokenizer.convert_ids_to_tokens(code).strip("_") == languages["target_language"]
@@ -80,10 +80,7 @@ def test_sources_and_targets_begin_and_end_as_published(home, family):
         expected = hub.model.generate(torch.tensor([tokenizer(prefix + text)["input_ids"]]), **first)[0]
         (tokens, _), *_ = encode_sources(tokenizer, [text])
         written = hub.generate(torch.tensor([tokens]), agreement=1000, max_new_tokens=10)[0, 1:].tolist()
-        expected = expected[len(frame.prompt) :].tolist()
-        if family.endswith("marian") and expected[-1] == 0 != written[-1]:
-            expected, written = expected[:-1], written[:-1]  # `generate` forces an end at its longest
-        assert written == expected
+        assert written == expected[len(frame.prompt) :].tolist()
 
 
 def test_special_tokens_in_a_text_are_text(home):
@@ -103,7 +100,7 @@ def test_what_is_missing_is_said(home, tmp_path):
         ("mbart", {"source_language": "de", "target_language": "en_XX"}, "'de' is not one of .* such as de_DE"),
         ("multilingual marian", {}, "target language is missing.* It knows eng, fra"),
         ("t5", {}, "codes that it knows .de-en. or names such as English and German"),
-        ("marian", {"policy": "read_minds"}, "streams with wait_k, local_agreement, align_att.*, not 'read_minds'"),
+        ("marian", {"policy": "read_minds"}, "streams with align_att, local_agreement, wait_k.*, not 'read_minds'"),
         ("marian", {"frontier": 3}, "`frontier` does nothing for the local_agreement policy"),
         ("marian", {"policy": "align_att", "frontier": -1}, "`frontier` is a number"),
         ("marian", {"num_beams": 4}, "beam search revises"),
@@ -132,7 +129,7 @@ def test_a_direction_names_the_languages(home):
 # Policies, against an implementation that translates each prefix from scratch, without a cache, a batch or a guess
 
 
-def from_scratch(hub, source, written, longest, can_end=True):
+def from_scratch(hub, source, written, longest):
     """A greedy translation after `written`: its tokens, where each of the new ones looked most, and its end."""
     frame = hub.decoder.frame
     ids, looks = [*frame.prompt, *written], []
@@ -147,6 +144,9 @@ def from_scratch(hub, source, written, longest, can_end=True):
         scores = output.logits[0, -1]
         scores[hub.config.pad_token_id] = -torch.inf
         token = int(scores.argmax())
+        if len(ids) - len(frame.prompt) == SHORT["max_new_tokens"] - 1:  # some checkpoints ask for an end there
+            forced = hub.model.generation_config.forced_eos_token_id
+            token = token if forced is None else forced
         if token in hub.config.end_tokens:
             return ids[len(frame.prompt) :], looks, token
         if hub.config.policy_class.needs_attention:

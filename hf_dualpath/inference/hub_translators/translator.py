@@ -1,9 +1,11 @@
 """A translator of the Hub with the face of our own models: `open_stream`, `generate` with a path, a configuration."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from tokenizers import Regex, normalizers
 from torch import Tensor
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -247,7 +249,7 @@ def load_translator(
 def load_published_tokenizers(
     folder: Path, trust_remote_code: bool
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
-    """As published, or ours; a `</s>` in somebody's text is text."""
+    """As published, or ours. A `</s>` in somebody's text does not end it: it is unknown."""
     if (folder / SOURCE_FOLDER).is_dir():
         return load_tokenizers(folder, trust_remote_code)
     try:
@@ -256,6 +258,11 @@ def load_published_tokenizers(
         )
     except ImportError as error:
         raise ValueError("This tokenizer needs sentencepiece: pip install 'hf_dualpath[marian]'.") from error
+    if tokenizer.is_fast and "word_boundary" not in tokenizer.init_kwargs:
+        # A unigram model has its special tokens among the pieces, and would find them in any text.
+        special = "|".join(map(re.escape, set(tokenizer.all_special_tokens) - {tokenizer.unk_token}))
+        steps = [normalizers.Replace(Regex(special), tokenizer.unk_token), tokenizer.backend_tokenizer.normalizer]
+        tokenizer.backend_tokenizer.normalizer = normalizers.Sequence([step for step in steps if step is not None])
     return tokenizer, tokenizer
 
 
