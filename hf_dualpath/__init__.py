@@ -30,6 +30,7 @@ _HOMES = {
         "latency_metrics",
     ),
     "inference.events": ("Read", "SentenceEnd", "Write"),
+    "inference.hub_translators": ("HubPolicy", "HubTranslator", "register_hub_policy"),
     "inference.splitting": ("SentenceSplitter",),
     "inference.streaming": ("SimultaneousTranslator",),
     "evaluation.report": ("evaluate_checkpoint",),

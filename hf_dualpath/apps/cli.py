@@ -20,7 +20,7 @@ Simultaneous machine translation: translate while the source is still arriving.
   dualpath plot-path --model DIR "Ein Satz."                       see the path
   dualpath demo                                                    a page that translates as you type
   dualpath replay --model DIR "Ein Satz." --output replay.html     the same as an animated file
-  dualpath convert marian|fairseq ...                              start from other projects' models
+  dualpath convert marian|fairseq|to-marian ...                    from other projects' models, and back
   dualpath average RUN --last 5 --output DIR                       average the last checkpoints of a run
   dualpath push DIR your-name/model                                publish it on the Hub
 """
@@ -44,10 +44,23 @@ def add_loading(parser: argparse.ArgumentParser):
     loading.add_argument(
         "--trust-remote-code", action="store_true", help="let Python files of the checkpoint run; never done unasked"
     )
+    hub = parser.add_argument_group(
+        "translators of the Hub (Marian, NLLB, M2M-100, mBART, T5), and our offline models"
+    )
+    hub.add_argument(
+        "--policy",
+        help="when to write: wait_k, local_agreement (default for the Hub's), align_att, or a registered one",
+    )
+    hub.add_argument("--source-language", help="in the translator's codes, such as deu_Latn for NLLB")
+    hub.add_argument("--target-language", help="the same")
 
 
-def loading_of(arguments: argparse.Namespace) -> dict:
-    return {name: getattr(arguments, name) for name in ("device", "dtype", "trust_remote_code")}
+HUB_OPTIONS = ("policy", "source_language", "target_language")
+LOADING = ("device", "dtype", "trust_remote_code", *HUB_OPTIONS)
+
+
+def loading_of(arguments: argparse.Namespace, names: tuple[str, ...] = LOADING) -> dict:
+    return {name: getattr(arguments, name) for name in names}
 
 
 def add_dials(parser: argparse.ArgumentParser):
@@ -56,6 +69,8 @@ def add_dials(parser: argparse.ArgumentParser):
     dials.add_argument("--min-lag", type=int, help="token i is not written before i - 1 + MIN_LAG tokens are read")
     dials.add_argument("--max-lag", type=int, help="token i is written at the latest with i - 1 + MAX_LAG tokens read")
     dials.add_argument("--wait-k", type=int, help="another k for a wait-k model")
+    dials.add_argument("--agreement", type=int, help="of local_agreement: hypotheses that must agree (default 2)")
+    dials.add_argument("--frontier", type=int, help="of align_att: last source tokens not to look at (default 2)")
 
 
 def given_dials(arguments: argparse.Namespace) -> dict:
@@ -153,6 +168,11 @@ def add_evaluate(commands):
     add_test_set(parser)
     parser.add_argument("--alignments", help="gold alignments, source-target, Pharaoh i-j (or i?j) a line a sentence")
     parser.add_argument(
+        "--stream",
+        action="store_true",
+        help="one live stream after another instead of batches: slower, with computation-aware latency",
+    )
+    parser.add_argument(
         "--output", default="evaluation", help="folder for report.json, report.md and sentences.*.jsonl"
     )
 
@@ -171,6 +191,7 @@ def add_evaluate(commands):
             arguments.batch_size,
             sys.stderr.isatty(),
             arguments.limit,
+            stream=arguments.stream,
             **loading_of(arguments),
             **given_dials(arguments),
         )
@@ -233,6 +254,8 @@ def add_sweep(commands):
     dials.add_argument("--write-threshold", type=float, nargs="+", help="thresholds to try")
     dials.add_argument("--wait-k", type=int, nargs="+", help="values of k to try on wait-k models")
     dials.add_argument("--max-lag", type=int, nargs="+", help="largest lags to try")
+    dials.add_argument("--agreement", type=int, nargs="+", help="numbers of agreeing hypotheses to try")
+    dials.add_argument("--frontier", type=int, nargs="+", help="frontiers of align_att to try")
     parser.add_argument("--output", default="sweep", help="where to write, without an ending")
 
     def run(arguments):
@@ -245,7 +268,7 @@ def add_sweep(commands):
             raise ValueError(f"There are {len(arguments.model)} models and {len(labels)} labels.")
         settings = [
             {name: value}
-            for name in ("write_threshold", "wait_k", "max_lag")
+            for name in ("write_threshold", "wait_k", "max_lag", "agreement", "frontier")
             for value in getattr(arguments, name) or ()
         ]
         rows = sweep(
@@ -383,7 +406,7 @@ def add_demo(commands):
         if arguments.export_space:
             from .space import export_space
 
-            export_space(model, arguments.export_space)
+            export_space(model, arguments.export_space, **loading_of(arguments, HUB_OPTIONS))
             print(f"Wrote a Space to {arguments.export_space}.")
             return
         from .demo import launch
@@ -428,8 +451,8 @@ def add_replay(commands):
 def add_convert(commands):
     parser = commands.add_parser(
         "convert",
-        help="start from Marian translators, or from fairseq",
-        description="Turn checkpoints of other projects into one of ours.",
+        help="start from Marian translators or from fairseq, or become a Marian translator",
+        description="Turn checkpoints of other projects into one of ours, or an offline model of ours into Marian's.",
     )
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
     marian = kinds.add_parser(
@@ -444,6 +467,15 @@ def add_convert(commands):
     marian.add_argument("--policy", default="shared_path", help="offline, wait_k, mma, shared_path (default), ...")
     marian.add_argument("--source-language", default="source", help="for instance de")
     marian.add_argument("--target-language", default="target", help="for instance en")
+    to_marian = kinds.add_parser(
+        "to-marian",
+        help="an offline model of ours as a plain MarianMTModel",
+        description="Write one direction of an offline model as a `MarianMTModel`, with the same logits, for anything "
+        "that runs Marian. Its tokenizer stays ours (AutoTokenizer loads it).",
+    )
+    to_marian.add_argument("model", help="an offline checkpoint of ours: a folder or a Hub id")
+    to_marian.add_argument("--direction", help="such as de-en; default: the checkpoint's forward direction")
+    to_marian.add_argument("--output", type=Path, required=True, help="folder of the new checkpoint")
     fairseq = kinds.add_parser(
         "fairseq",
         help="a fairseq state: Dual-Path, MMA or wait-k",
@@ -459,6 +491,8 @@ def add_convert(commands):
     def run(arguments):
         if arguments.kind == "marian":
             from .convert_marian import run as convert
+        elif arguments.kind == "to-marian":
+            from .convert_marian import run_back as convert
         else:
             from .convert_fairseq import run as convert
         convert(arguments)

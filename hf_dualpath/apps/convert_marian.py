@@ -8,6 +8,10 @@ other policies it is a warm start: the encoder becomes causal and the path is fr
 
     dualpath train multi30k-tiny --init_from DIR --train_source my.de --train_target my.en ...
 
+The way back, for an offline model of ours (its encoder is bidirectional, as Marian's):
+
+    dualpath convert to-marian RUN --direction de-en --output DIR
+
 The model keeps its sizes and tokenizers, and the recipe says the rest. Marian's tokenizer becomes two that can be
 streamed, one a language; reading it needs `pip install "hf_dualpath[marian]"`.
 
@@ -23,35 +27,12 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
+from ..inference.checkpoints import load_direction
+from ..inference.hub_translators.marian import SHARED_FIELDS, to_marian
 from ..inference.tokenization import SPECIAL_TOKENS, save_tokenizers, wrap_tokenizer
 from ..model.configuration_dualpath import DualPathConfig, SiMTConfig
 from ..model.modeling_dualpath import DualPathForConditionalGeneration
 from ..model.policies_dualpath import POLICIES
-
-
-SHARED_FIELDS = (
-    "vocab_size",
-    "decoder_vocab_size",
-    "max_position_embeddings",
-    "d_model",
-    "encoder_layers",
-    "encoder_ffn_dim",
-    "encoder_attention_heads",
-    "decoder_layers",
-    "decoder_ffn_dim",
-    "decoder_attention_heads",
-    "activation_function",
-    "dropout",
-    "attention_dropout",
-    "activation_dropout",
-    "scale_embedding",
-    "share_encoder_decoder_embeddings",
-    "tie_word_embeddings",
-    "pad_token_id",
-    "eos_token_id",
-    "bos_token_id",
-    "decoder_start_token_id",
-)
 
 
 def convert_config(marian: MarianConfig, policy: str) -> SiMTConfig:
@@ -167,3 +148,10 @@ def run(arguments: Namespace):
         vocabulary = tokenizers[0].get_vocab()
         save_tokenizers(arguments.output, *(fast_tokenizer(file, vocabulary) for file in tokenizers[0].spm_files))
     print(f"Wrote {arguments.output}.")
+
+
+def run_back(arguments: Namespace):
+    model, *tokenizers = load_direction(arguments.model, arguments.direction)
+    to_marian(model).save_pretrained(arguments.output)
+    save_tokenizers(arguments.output, *tokenizers)
+    print(f"Wrote {arguments.output}: a MarianMTModel that translates {model.config.direction}.")

@@ -15,7 +15,9 @@ FOOTER = f"What is written never changes. Made with hf_dualpath, after [Dual Rea
 # label, lowest, highest, step, where the second stream starts
 SLIDERS = {
     "write_threshold": ("Write threshold (lower writes earlier)", 0.05, 1, 0.05, 0.3),
-    "wait_k": ("k: source tokens to wait for", 1, 12, 1, 1),
+    "wait_k": ("k: how far to wait", 1, 12, 1, 1),
+    "agreement": ("Hypotheses that must agree", 1, 5, 1, 3),
+    "frontier": ("Last source tokens not to look at", 0, 10, 1, 5),
     "max_lag": (f"Largest lag in tokens ({NO_LIMIT}: no limit)", 1, NO_LIMIT, 1, NO_LIMIT),
 }
 PAGE_STYLE = """

@@ -42,6 +42,8 @@ class Models:
             "write_threshold": saved.write_threshold,
             "wait_k": saved.wait_k or model.config.wait_k,
             "max_lag": saved.max_lag or NO_LIMIT,
+            "agreement": saved.agreement,
+            "frontier": saved.frontier,
         }
         return {name: value for name, value in values.items() if name in model.config.policy_class.dials}
 

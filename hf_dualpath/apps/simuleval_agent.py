@@ -37,6 +37,9 @@ class DualPathAgent(TextToTextAgent):
             args.direction,
             splitter=None,
             trust_remote_code=args.trust_remote_code,
+            policy=args.policy,
+            source_language=args.source_language,
+            target_language=args.target_language,
             **Dials.given_in(args),
         )
         if args.standalone:
@@ -51,6 +54,11 @@ class DualPathAgent(TextToTextAgent):
         parser.add_argument("--min-lag", type=int, help="see dualpath translate --help")
         parser.add_argument("--max-lag", type=int, help="see dualpath translate --help")
         parser.add_argument("--wait-k", type=int, help="another k for a wait-k model")
+        parser.add_argument("--agreement", type=int, help="of local_agreement: hypotheses that must agree")
+        parser.add_argument("--frontier", type=int, help="of align_att: last source tokens not to look at")
+        parser.add_argument("--policy", help="for translators of the Hub, see dualpath translate --help")
+        parser.add_argument("--source-language", help="for translators of the Hub, in their codes")
+        parser.add_argument("--target-language", help="for translators of the Hub, in their codes")
         parser.add_argument("--trust-remote-code", action="store_true", help="let Python files of the checkpoint run")
         parser.add_argument(
             "--host", default="127.0.0.1", help="address that --standalone serves (default: this machine only)"

@@ -12,7 +12,7 @@ APP = '''"""A Hugging Face Space that runs the page of hf_dualpath."""
 from hf_dualpath.apps.demo import launch
 
 
-launch("model", host="0.0.0.0", port=7860, open_browser=False, name={name!r})
+launch("model", host="0.0.0.0", port=7860, open_browser=False, name={name!r}{options})
 '''
 README = """---
 title: Simultaneous translation
@@ -40,8 +40,11 @@ def not_for_others(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if name.startswith((".", "__pycache__")) or (Path(folder) / name).is_symlink()]
 
 
-def export_space(model: str | Path, folder: str | Path):
-    """Writes a Space: its app, requirements and header, the model (a folder or a Hub id) and the package's source."""
+def export_space(model: str | Path, folder: str | Path, **options):
+    """Writes a Space: its app, requirements and header, the model (a folder or a Hub id) and the package's source.
+
+    `options` are the policy and languages of a translator of the Hub.
+    """
     checkpoint, folder = checkpoint_folder(model), Path(folder)
     load_config(checkpoint)
     if folder.exists() and any(folder.iterdir()):
@@ -51,8 +54,9 @@ def export_space(model: str | Path, folder: str | Path):
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
     shutil.copytree(Path(__file__).parents[1], folder / "hf_dualpath", ignore=not_for_others)
+    given = "".join(f", {name}={value!r}" for name, value in options.items() if value is not None)
     texts = {
-        "app.py": APP.format(name=Path(model).resolve().name),
+        "app.py": APP.format(name=Path(model).resolve().name, options=given),
         "requirements.txt": "\n".join(requirements()) + "\n",
         "README.md": README.format(gradio=version("gradio")),
     }

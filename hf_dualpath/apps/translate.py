@@ -19,18 +19,13 @@ from ..inference.splitting import SentenceSplitter
 from ..inference.streaming import SimultaneousTranslator
 from ..inference.text import read_lines
 from ..model.policies_dualpath import Dials
+from .cli import loading_of
 from .terminal import Screen, typed
 
 
 def translate(arguments: Namespace):
     """Runs the command."""
-    loaded = load_direction(
-        arguments.model,
-        arguments.direction,
-        device=arguments.device,
-        dtype=arguments.dtype,
-        trust_remote_code=arguments.trust_remote_code,
-    )
+    loaded = load_direction(arguments.model, arguments.direction, **loading_of(arguments))
     options = {
         "splitter": None if arguments.no_sentences else SentenceSplitter,
         "max_sentence_words": arguments.max_sentence_words,

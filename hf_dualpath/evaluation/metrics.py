@@ -7,6 +7,7 @@ is then the mean over its sentences that have one), or of a whole test set. A ne
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from statistics import mean
 
 from sacrebleu.metrics import BLEU, CHRF
@@ -48,6 +49,16 @@ class Sentence:
         return latency_metrics(path, length, reference_length=len(self.reference.split())) | {
             "CR": consecutive_reads(path, length)
         }
+
+    @cached_property
+    def elapsed_latency(self) -> dict[str, float]:
+        """As SimulEval does for speech: to each delay comes all computing so far, here in words of a speaker."""
+        translation = self.translation
+        if translation.seconds is None or not translation.word_path:
+            return {}
+        spent = [seconds * SPEAKING_RATE for seconds in accumulate(translation.seconds)]
+        elapsed = [read + late for read, late in zip(translation.word_path, spent)]
+        return latency_metrics(elapsed, translation.source_words, reference_length=len(self.reference.split()))
 
 
 @dataclass
@@ -118,6 +129,7 @@ LATENCIES = {
     "DAL": "differentiable average lagging",
     "CR": "consecutive reads: source length over the number of reading spells that end in a write",
 }
+SPEAKING_RATE = 2.5  # words per second: 150 words per minute
 BLEU_SCORER, LOWERCASE_SCORER, CHRF_SCORER = BLEU(), BLEU(lowercase=True), CHRF()
 
 METRICS = {
@@ -144,6 +156,15 @@ METRICS = {
             test_set=lambda m: CHRF_SCORER.corpus_score(m.hypotheses, [m.references]).score,
         ),
         *(latency(name, unit, meaning) for unit in UNITS for name, meaning in LATENCIES.items()),
+        *(
+            Metric(
+                f"{name} CA (words)",
+                f"the same, computation-aware: with the computing time, at {60 * SPEAKING_RATE:.0f} words per minute",
+                ".3f",
+                lambda sentence, name=name: sentence.elapsed_latency.get(name),
+            )
+            for name in ("AL", "LAAL", "DAL")
+        ),
         Metric(
             "A_suf",
             "sufficiency: share of reference words written after their aligned source words were read",

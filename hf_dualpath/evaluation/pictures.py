@@ -9,7 +9,7 @@ from torch.nn.functional import one_hot
 
 from ..inference.batches import encode_source
 from ..inference.checkpoints import load_config, load_directions
-from ..model.configuration_dualpath import DualPathConfig
+from ..model.configuration_dualpath import DualPathConfig, SiMTConfig
 from ..model.policies_dualpath import Dials
 from ..paths.duality import transpose_path
 from ..paths.staircase import Step, staircase
@@ -119,6 +119,10 @@ def path_pictures(
     given = Dials.given_in(options)
     loading = {name: value for name, value in options.items() if name not in given}
     config = load_config(model_path, loading.get("trust_remote_code", False))
+    if not isinstance(config, (DualPathConfig, SiMTConfig)) or loading.get("policy") is not None:
+        raise ValueError(
+            "Only our own models have paths to draw here: see the stream of this one with `dualpath replay`."
+        )
     if dual and not isinstance(config, DualPathConfig):
         raise ValueError(f"{model_path} translates {config.direction} only: there is no other direction to draw.")
     directions = load_directions(model_path, None if dual else direction or "forward", **loading)

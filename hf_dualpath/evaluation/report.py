@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from ..errors import DataError
-from ..inference.batches import PairCollator, encode_sources, translate_corpus, words_read
+from ..inference.batches import PairCollator, encode_sources, stream_corpus, translate_corpus, words_read
 from ..inference.checkpoints import Direction, load_directions
 from ..inference.text import read_lines
 from ..model.policies_dualpath import Dials
@@ -143,6 +143,10 @@ def evaluate_checkpoint(
     device: str | None = None,
     dtype: str | None = None,
     trust_remote_code: bool = False,
+    policy: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
+    stream: bool = False,
     **dials,
 ) -> Report:
     """A report of one checkpoint. The files are the sides of its forward direction; a dual one is measured both ways.
@@ -153,12 +157,16 @@ def evaluate_checkpoint(
         direction (`str`, *optional*): Only this one, and the files are its source and target.
         alignment_file (`str`, *optional*): Gold alignments, source-target, a line a sentence.
         limit (`int`, *optional*): Only the first so many sentences.
-        device, dtype, trust_remote_code: See [`load_directions`].
+        device, dtype, trust_remote_code, policy, source_language, target_language: See [`load_directions`].
+        stream (`bool`, *optional*, defaults to `False`):
+            One live stream after another instead of batches, for computation-aware latency.
         dials: Latency dials.
     """
     text = read_test_set(source_file, target_file, alignment_file, limit)
-    directions = load_directions(path, direction, device, dtype, trust_remote_code)
-    return evaluate_models(Path(path).name, directions, text, batch_size, progress, **dials)
+    languages = source_language, target_language
+    directions = load_directions(path, direction, device, dtype, trust_remote_code, policy, *languages)
+    name = Path(path).name if policy is None else f"{Path(path).name}, {policy}"
+    return evaluate_models(name, directions, text, batch_size, progress, stream=stream, **dials)
 
 
 def evaluate_models(
@@ -168,12 +176,14 @@ def evaluate_models(
     batch_size: int = 64,
     progress: bool = True,
     with_duality: bool = True,
+    stream: bool = False,
     **dials,
 ) -> Report:
     """A report of the loaded directions of a checkpoint, see [`load_directions`]; the second one reads the targets."""
     texts = dict(zip(directions, (text, text.flipped())))
     measured = {
-        key: measure(*loaded, texts[key], key, batch_size, progress, **dials) for key, loaded in directions.items()
+        key: measure(*loaded, texts[key], key, batch_size, progress, stream, **dials)
+        for key, loaded in directions.items()
     }
     models = [model for model, _, _ in directions.values()]
     if with_duality and len(models) == 2 and not models[0].config.policy_class.reads_everything:
@@ -192,12 +202,22 @@ def evaluate_models(
 
 
 def measure(
-    model, source_tokenizer, target_tokenizer, text: ParallelText, name: str, batch_size: int, progress: bool, **dials
+    model,
+    source_tokenizer,
+    target_tokenizer,
+    text: ParallelText,
+    name: str,
+    batch_size: int,
+    progress: bool,
+    stream: bool = False,
+    **dials,
 ) -> TestSet:
     """Translations of one direction and, with gold alignments, its paths on the references."""
-    found, seconds = translate_corpus(
-        model, source_tokenizer, target_tokenizer, text.sources, batch_size, progress, f"Translating {name}", **dials
-    )
+    task = (model, source_tokenizer, target_tokenizer, text.sources)
+    if stream:
+        found, seconds = stream_corpus(*task, progress, f"Streaming {name}", **dials)
+    else:
+        found, seconds = translate_corpus(*task, batch_size, progress, f"Translating {name}", **dials)
     sentences = [Sentence(translation, reference) for translation, reference in zip(found, text.targets)]
     if text.alignments is not None:
         used = Dials(**Dials.given_in(dials))

@@ -2,7 +2,7 @@
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
 
@@ -41,6 +41,7 @@ class Translation:
         path (`list[int]`): Source tokens read before each target token.
         words (`list[str]`), word_path (`list[int]`): The words written, and the source words read before each.
         source_words (`int`): Number of source words.
+        seconds (`list[float]`, *optional*): Of a stream: the computing time that each word took.
     """
 
     source: str
@@ -51,6 +52,7 @@ class Translation:
     words: list[str]
     word_path: list[int]
     source_words: int
+    seconds: list[float] | None = None
 
 
 def translate_corpus(
@@ -64,11 +66,7 @@ def translate_corpus(
     **generate_kwargs,
 ) -> tuple[list[Translation], float]:
     """Translates all sentences with one direction's model; also returns the seconds that decoding took."""
-    encoded = encode_sources(source_tokenizer, sources)
-    limit = model.config.max_position_embeddings
-    for number, (tokens, _) in enumerate(encoded, 1):
-        if len(tokens) > limit:
-            raise ValueError(f"Sentence {number} has {len(tokens)} tokens, more than the model's limit of {limit}.")
+    encoded = encode_test_set(model, source_tokenizer, sources)
     return _translate(model, target_tokenizer, sources, encoded, batch_size, progress, description, **generate_kwargs)
 
 
@@ -148,6 +146,43 @@ def _translate(
     return results, seconds
 
 
+def stream_corpus(
+    model,
+    source_tokenizer: PreTrainedTokenizerFast,
+    target_tokenizer: PreTrainedTokenizerFast,
+    sources: Sequence[str],
+    progress: bool = True,
+    description: str = "Streaming",
+    **dials,
+) -> tuple[list[Translation], float]:
+    """[`translate_corpus`] as live streams, one after another: the same translations, and what each word cost."""
+    results, total = [], 0.0
+    for source, (tokens, lengths) in tqdm(
+        list(zip(sources, encode_test_set(model, source_tokenizer, sources))),
+        desc=description,
+        disable=not progress,
+        unit=" sentences",
+    ):
+        began = before = time.perf_counter()
+        written, path, seconds = [], [], []
+        for token, read in filter(None, word_by_word(model.open_stream(**dials), tokens, lengths)):
+            written.append(token)
+            path.append(read)
+            before, spent = time.perf_counter(), time.perf_counter() - before
+            seconds.append(spent)
+        total += time.perf_counter() - began
+        results.append(assemble(source, tokens, lengths, written, path, target_tokenizer, seconds))
+    return results, total
+
+
+def word_by_word(stream, tokens: list[int], word_lengths: list[int]) -> Iterator[tuple[int, int] | None]:
+    """The actions of a stream whose source arrives in words, then its end."""
+    ends = list(accumulate(word_lengths))
+    for start, end in zip([0, *ends], [*ends, len(tokens)]):
+        yield from stream.push(tokens[start:end])
+    yield from stream.finish()
+
+
 def encode_sources(
     tokenizer: PreTrainedTokenizerFast, texts: Sequence[str | list[str]], longest_word: int | None = None
 ) -> list[tuple[list[int], list[int]]]:
@@ -165,6 +200,17 @@ def encode_sources(
         encoded.append(
             ([token for piece in pieces for token in piece] + [tokenizer.eos_token_id], list(map(len, pieces)))
         )
+    return encoded
+
+
+def encode_test_set(
+    model, tokenizer: PreTrainedTokenizerFast, sources: Sequence[str]
+) -> list[tuple[list[int], list[int]]]:
+    """[`encode_sources`] of sentences that must fit the model as they are."""
+    encoded, limit = encode_sources(tokenizer, sources), model.config.max_position_embeddings
+    for number, (tokens, _) in enumerate(encoded, 1):
+        if len(tokens) > limit:
+            raise ValueError(f"Sentence {number} has {len(tokens)} tokens, more than the model's limit of {limit}.")
     return encoded
 
 
@@ -190,16 +236,23 @@ def assemble(
     tokens: list[int],
     path: list[int],
     target_tokenizer: PreTrainedTokenizerFast,
+    seconds: list[float] | None = None,
 ) -> Translation:
-    """Words and their path from tokens and theirs."""
+    """Words, their path and what they cost, from tokens and theirs."""
     assembler = WordAssembler(target_tokenizer)
-    words, word_path = [], []
-    for token, read in zip([*tokens, None], [*words_read(path, word_lengths), *words_read(path[-1:], word_lengths)]):
+    words, word_path, word_ends = [], [], [0]
+    reads = [*words_read(path, word_lengths), *words_read(path[-1:], word_lengths)]
+    for count, (token, read) in enumerate(zip([*tokens, None], reads), 1):
         word = assembler.finish() if token is None else assembler.push(token)
         if word is not None:
             words.append(word)
             word_path.append(read)
-    return Translation(source, " ".join(words), source_tokens, tokens, path, words, word_path, len(word_lengths))
+            word_ends.append(count)
+    spent = None
+    if seconds is not None:
+        spent = [sum(seconds[start:end]) for start, end in zip(word_ends, word_ends[1:])]
+    text, count = " ".join(words), len(word_lengths)
+    return Translation(source, text, source_tokens, tokens, path, words, word_path, count, spent)
 
 
 def words_read(tokens_read: Sequence[int], word_lengths: Sequence[int]) -> list[int]:

@@ -17,6 +17,7 @@ from transformers.utils import logging
 
 from ..model.configuration_dualpath import DualPathConfig, SiMTConfig
 from ..model.modeling_dualpath import DualPathForConditionalGeneration, SiMTForConditionalGeneration
+from .hub_translators import HubTranslator, load_translator, whole_sentence_model
 from .tokenization import load_tokenizers
 
 
@@ -33,6 +34,8 @@ PUBLISHED = (
     "*.svg",
     "*.gif",
     "*.csv",
+    "*.spm",
+    "*.model",
     "*/tokenizer*.json",
     "*/special_*.json",
 )
@@ -75,7 +78,7 @@ def usable_device(device: str | torch.device) -> torch.device:
         raise ValueError(f"There is no device {str(device)!r} here; cpu is always there.") from error
 
 
-Direction = tuple[SiMTForConditionalGeneration, PreTrainedTokenizerFast, PreTrainedTokenizerFast]
+Direction = tuple[SiMTForConditionalGeneration | HubTranslator, PreTrainedTokenizerFast, PreTrainedTokenizerFast]
 
 
 def load_directions(
@@ -84,6 +87,9 @@ def load_directions(
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
     trust_remote_code: bool = False,
+    policy: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
 ) -> dict[str, Direction]:
     r"""
     The model of each direction of a checkpoint with its source and target tokenizer, the forward direction first.
@@ -94,14 +100,28 @@ def load_directions(
         device (`str`, *optional*): Such as `"cuda"`; by default the accelerator that is there.
         dtype (`str`, *optional*): Such as `"bfloat16"`; by default what the checkpoint says.
         trust_remote_code (`bool`, *optional*, defaults to `False`): Whether Python files of the checkpoint may run.
+        policy (`str`, *optional*):
+            How a model that reads whole sentences is streamed, one of the Hub's or an offline one of ours: `wait_k`,
+            `local_agreement` (the default for the Hub's), `align_att`, or another that was registered.
+        source_language, target_language (`str`, *optional*): For translators of the Hub, in their own codes.
     """
     folder = checkpoint_folder(path)
     config = load_config(folder, trust_remote_code)
-    source, target = load_tokenizers(folder, trust_remote_code=trust_remote_code)
     options = {} if dtype is None else {"dtype": dtype}
     device = usable_device(device or default_device())
     if not isinstance(config, (DualPathConfig, SiMTConfig)):
-        raise ValueError(f"{path} is a checkpoint of type {config.model_type!r}, which cannot be streamed.")
+        if direction not in (None, "forward") and source_language is target_language is None:
+            source_language, _, target_language = direction.partition("-")
+        languages = source_language, target_language
+        model, *tokenizers = load_translator(path, folder, config, policy, *languages, trust_remote_code, **options)
+        model.model.to(device)
+        return {model.config.direction: (model, *tokenizers)}
+    if source_language or target_language:
+        raise ValueError(f"{path} knows its languages: choose one of its directions with `direction` instead.")
+    if policy is not None:
+        directions = load_directions(path, direction, device, dtype, trust_remote_code)
+        return {name: whole_sentence_model(*loaded, policy) for name, loaded in directions.items()}
+    source, target = load_tokenizers(folder, trust_remote_code=trust_remote_code)
     if isinstance(config, SiMTConfig):
         if direction not in (None, "forward", config.direction):
             raise ValueError(f"{path} translates {config.direction} only, not {direction}.")

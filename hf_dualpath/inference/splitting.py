@@ -235,6 +235,25 @@ class SentenceCutter:
         return sentences
 
 
+# Other names of languages, as translators of the Hub have them.
+SHORT_NAMES = {
+    **{"ara": "ar", "arb": "ar", "ces": "cs", "deu": "de", "german": "de", "ell": "el", "eng": "en", "english": "en"},
+    **{"spa": "es", "spanish": "es", "fin": "fi", "fra": "fr", "french": "fr", "hin": "hi", "hun": "hu", "ita": "it"},
+    **{
+        "italian": "it",
+        "jpn": "ja",
+        "nld": "nl",
+        "dutch": "nl",
+        "pol": "pl",
+        "por": "pt",
+        "ron": "ro",
+        "romanian": "ro",
+    },
+    **{"rus": "ru", "russian": "ru", "swe": "sv", "tur": "tr", "ukr": "uk", "vie": "vi", "zho": "zh"},
+}
+
+
 def base_language(language: str | None) -> str:
-    """`"de"` of `"de"`, `"de_DE"` and `"de-AT"`; English stands for a language that is not named."""
-    return re.split("[-_]", language or "en")[0].lower()
+    """`"de"` of `"de"`, `"de_DE"`, `"de-AT"` and `"deu_Latn"`; English stands for a language that is not named."""
+    base = re.split("[-_]", language or "en")[0].lower()
+    return SHORT_NAMES.get(base, base)

@@ -28,7 +28,7 @@ class SimultaneousTranslator(TextStream):
     then and the model's state starts afresh, so that a stream can go on forever.
 
     Args:
-        model ([`SiMTForConditionalGeneration`]): One direction, of any policy but offline.
+        model ([`SiMTForConditionalGeneration`] or [`HubTranslator`]): One direction, of any policy but offline.
         source_tokenizer, target_tokenizer (`PreTrainedTokenizerFast`): Its tokenizers, in that order.
         splitter (`Callable[[str | None], Splitter]`, *optional*, defaults to [`SentenceSplitter`]):
             Makes the [`Splitter`] of each sentence from the source language; None for input that is already cut into
@@ -65,13 +65,16 @@ class SimultaneousTranslator(TextStream):
         device: str | None = None,
         dtype: str | None = None,
         trust_remote_code: bool = False,
+        policy: str | None = None,
+        source_language: str | None = None,
+        target_language: str | None = None,
         backend: str = "torch",
         **dials,
     ) -> "SimultaneousTranslator":
         """A translator from a checkpoint's folder or Hub id; of a dual one, by default the forward direction.
 
-        `device`, `dtype` and `trust_remote_code` are those of [`load_directions`]. With `backend="onnx"` the folder is
-        one that `dualpath export` wrote, and neither torch nor transformers is needed.
+        The arguments from `device` to `target_language` are those of [`load_directions`]. With `backend="onnx"` the
+        folder is one that `dualpath export` wrote, and neither torch nor transformers is needed.
         """
         if backend == "onnx":
             from .onnx_backend import load_exported
@@ -80,7 +83,9 @@ class SimultaneousTranslator(TextStream):
         elif backend == "torch":
             from .checkpoints import load_direction
 
-            loaded = load_direction(path, direction, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+            loading = {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code, "policy": policy}
+            languages = {"source_language": source_language, "target_language": target_language}
+            loaded = load_direction(path, direction, **loading, **languages)
         else:
             raise ValueError(f"`backend` is torch or onnx, not {backend!r}.")
         return cls(*loaded, splitter=splitter, max_sentence_words=max_sentence_words, **dials)

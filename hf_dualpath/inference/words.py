@@ -8,7 +8,7 @@ class WordAssembler:
 
     def __init__(self, tokenizer):
         self.tokenizer = tokenizer
-        self.boundary = tokenizer.init_kwargs.get("word_boundary", "start")  # SentencePiece says so one step later
+        self.boundary = word_boundary(tokenizer)
         self.special = set(tokenizer.all_special_ids)
         self.tokens: list[int] = []
 
@@ -33,7 +33,24 @@ class WordAssembler:
         return "".join(self.tokenizer.decode(tokens, skip_special_tokens=True).split()) or None
 
     def _starts_word(self, token: int) -> bool:
-        return self.tokenizer.convert_ids_to_tokens(token).startswith((END_OF_WORD, "Ġ"))
+        return starts_word(self.tokenizer, token)
+
+
+def word_boundary(tokenizer) -> str:
+    """Where a tokenizer marks the words: at their `end`, at their `start` (SentencePiece), or each `token` is one."""
+    return tokenizer.init_kwargs.get("word_boundary", "start")
+
+
+def starts_word(tokenizer, token: int) -> bool:
+    return tokenizer.convert_ids_to_tokens(token).startswith((END_OF_WORD, "Ġ"))
+
+
+def ends_word(tokenizer, token: int, following: int) -> bool:
+    """Whether a word ends between two tokens of a text."""
+    boundary = word_boundary(tokenizer)
+    if boundary == "start":
+        return starts_word(tokenizer, following)
+    return boundary == "token" or tokenizer.convert_ids_to_tokens(token).endswith(END_OF_WORD)
 
 
 def encode_word(tokenizer, word: str) -> list[int]:

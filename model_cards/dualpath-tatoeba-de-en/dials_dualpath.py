@@ -23,12 +23,18 @@ class Dials:
         min_lag (`int`, *optional*): Target token i is not written before `i - 1 + min_lag` source tokens are read.
         max_lag (`int`, *optional*): Target token i is written at the latest when `i - 1 + max_lag` are read.
         wait_k (`int`, *optional*): Another k for a wait-k model.
+        agreement (`int`, *optional*, defaults to 2): Of translators of the Hub with `local_agreement`: how many
+            hypotheses must agree.
+        frontier (`int`, *optional*, defaults to 2): Of those with `align_att`: how many source tokens, from the last
+            one read back, must not be looked at.
     """
 
     write_threshold: float = 0.5
     min_lag: int | None = None
     max_lag: int | None = None
     wait_k: int | None = None
+    agreement: int = 2
+    frontier: int = 2
 
     def __post_init__(self):
         if not 0 < self.write_threshold <= 1:
@@ -37,6 +43,10 @@ class Dials:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"`{name}` is a number of source tokens, at least 1, not {value}.")
+        if self.agreement < 1:
+            raise ValueError(f"`agreement` is a number of hypotheses, at least 1, not {self.agreement}.")
+        if self.frontier < 0:
+            raise ValueError(f"`frontier` is a number of source tokens, at least 0, not {self.frontier}.")
         if self.min_lag and self.max_lag and self.min_lag > self.max_lag:
             raise ValueError(f"`min_lag` ({self.min_lag}) is larger than `max_lag` ({self.max_lag}).")
 

@@ -5,12 +5,13 @@ import sys
 import pytest
 import sentencepiece
 import torch
-from conftest import random_batch
-from transformers import MarianConfig, MarianMTModel, MarianTokenizer
+from conftest import dual_model, random_batch, run, single_model
+from transformers import AutoTokenizer, MarianConfig, MarianMTModel, MarianTokenizer
 
 from hf_dualpath import DualPathForConditionalGeneration, SimultaneousTranslator
 from hf_dualpath.apps.convert_marian import carry_over, convert
-from hf_dualpath.inference.tokenization import load_tokenizers
+from hf_dualpath.inference.hub_translators.marian import to_marian
+from hf_dualpath.inference.tokenization import load_tokenizers, save_tokenizers, train_bpe_tokenizer
 from hf_dualpath.toy import toy_splits
 from hf_dualpath.training.run import train
 
@@ -73,6 +74,54 @@ def test_offline_policy_is_marian(variant, tmp_path):
                 dual.generate(x, mask, direction=direction, **options),
                 marian.generate(input_ids=x, attention_mask=mask, **options),
             )
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shared", [True, False])
+def test_and_back(tmp_path, capsys, bias, shared):
+    """An offline model of ours as a plain Marian translator: its logits, its tokens, its words."""
+    texts = toy_splits(train=60)["train"]
+    tokenizer = train_bpe_tokenizer([*texts["source"], *texts["target"]], 340, show_progress=False)
+    options = {"final_logits_bias": bias, "share_encoder_decoder_embeddings": shared}
+    ours = dual_model(policy="offline", vocab_size=len(tokenizer), **options).eval()
+    for name, tensor in ours.state_dict().items():
+        tensor.normal_(std=0.3) if tensor.dim() > 1 and "embed_positions" not in name else None
+    ours.save_pretrained(tmp_path / "ours")
+    save_tokenizers(tmp_path / "ours", tokenizer, tokenizer)
+    run(
+        capsys,
+        "convert",
+        "to-marian",
+        str(tmp_path / "ours"),
+        "--direction",
+        "en-de",
+        "--output",
+        str(tmp_path / "out"),
+    )
+
+    marian, ours = MarianMTModel.from_pretrained(tmp_path / "out"), ours.direction("en-de")
+    x, mask = random_batch([9, 5, 7], vocabulary=300)
+    y, _ = random_batch([6, 8, 3], vocabulary=300)
+    with torch.no_grad():
+        expected = ours(x, mask, y).logits
+        torch.testing.assert_close(marian(x, mask, y).logits, expected, atol=1e-5, rtol=0)
+    for options in ({}, {"num_beams": 3}):
+        options |= {"max_new_tokens": 12}
+        assert torch.equal(ours.generate(x, mask, **options), marian.generate(x, attention_mask=mask, **options))
+    text = texts["target"][0]
+    assert AutoTokenizer.from_pretrained(tmp_path / "out")(text)["input_ids"] == tokenizer(text)["input_ids"]
+    streamed = SimultaneousTranslator.from_pretrained(tmp_path / "ours", "en-de", policy="wait_k").translate(text)
+    command = ["translate", "--model", str(tmp_path / "out"), "--policy", "wait_k", text]
+    assert run(capsys, *command).split() == streamed.split()
+
+
+def test_only_offline_models_go_back():
+    with pytest.raises(ValueError, match="wait_k policy with a causal encoder: only offline models"):
+        to_marian(single_model(policy="wait_k"))
+    with pytest.raises(ValueError, match="causal encoder"):
+        to_marian(single_model(policy="offline", causal_encoder=True))
+    with pytest.raises(ValueError, match="positions are fairseq's"):
+        to_marian(single_model(policy="offline", position_embedding="fairseq"))
 
 
 def test_warm_start_of_a_dual_path_model():
@@ -155,14 +204,14 @@ def test_from_a_published_pair_to_a_stream(tmp_path):
     assert source.decode(source(german[0])["input_ids"], skip_special_tokens=True) == german[0]
     assert source.eos_token_id not in source(strange[2])["input_ids"][:-1]
 
-    recipe, run = "toy", tmp_path / "run"
+    recipe, folder = "toy", tmp_path / "run"
     options = (
-        f"--init_from {tmp_path / 'dual'} --output_dir {run} --max_steps 2 --max_train_pairs 150 --max_tokens 300"
+        f"--init_from {tmp_path / 'dual'} --output_dir {folder} --max_steps 2 --max_train_pairs 150 --max_tokens 300"
     )
     model = train(recipe, [*options.split(), "--max_validation_pairs", "4", "--use_cpu", "true"]).model
     assert model.config.forward_config.d_model == 32 and not model.config.share_embeddings
     biases = [direction.final_logits_bias for direction in (model.forward_model, model.backward_model)]
     marian = MarianMTModel.from_pretrained(tmp_path / "forward")
     assert torch.equal(biases[0], marian.final_logits_bias) and not torch.equal(*biases)
-    translator = SimultaneousTranslator.from_pretrained(run, direction="en-de")
+    translator = SimultaneousTranslator.from_pretrained(folder, direction="en-de")
     assert " ".join(event.word for event in translator.stream(english[0]) if hasattr(event, "source_words_read"))

@@ -11,6 +11,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from conftest import ROOT, run, save_model
+from published import published
 
 from hf_dualpath.evaluation.comparison import load_systems
 from hf_dualpath.evaluation.report import evaluate_checkpoint
@@ -36,7 +37,7 @@ def setting(tmp_path_factory):
 
 def simuleval(folder: Path, model: str, *more: str) -> dict[str, float]:
     command = [*SIMULEVAL, "--source", str(folder / "test.de"), "--target", str(folder / "test.en"), *METRICS]
-    command += ["--model", model, "--direction", "de-en", *more]
+    command += ["--model", model, *more]
     result = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, cwd=folder)
     assert result.returncode == 0, result.stderr[-2000:]
 
@@ -59,7 +60,7 @@ def test_the_same_figures(setting, dials, tmp_path):
     agent = ["--agent", str(ROOT / "hf_dualpath" / "apps" / "simuleval_agent.py")]
     if dials:
         agent = ["--agent-class", "hf_dualpath.apps.simuleval_agent.DualPathAgent"]
-    simuleval(folder, model, *agent, "--output", str(tmp_path / "out"), *flags)
+    simuleval(folder, model, "--direction", "de-en", *agent, "--output", str(tmp_path / "out"), *flags)
     theirs = scores(tmp_path / "out")
     report = evaluate_checkpoint(model, folder / "test.de", folder / "test.en", "de-en", progress=False, **dials)
     ours = report.directions["de-en"]
@@ -73,11 +74,52 @@ def test_the_same_figures(setting, dials, tmp_path):
     )
 
 
+def test_the_same_figures_of_a_translator_of_the_hub(setting, tmp_path):
+    folder, _ = setting
+    model, languages = published("nllb", tmp_path)
+    options = {"policy": "local_agreement", "agreement": 3, **languages}
+    flags = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    agent = ["--agent-class", "hf_dualpath.apps.simuleval_agent.DualPathAgent", "--end-index", "12"]
+    simuleval(folder, str(model), *agent, *flags, "--output", str(tmp_path / "out"))
+    theirs = scores(tmp_path / "out")
+    report = evaluate_checkpoint(
+        str(model), folder / "test.de", folder / "test.en", progress=False, limit=12, stream=True, **options
+    )
+    ours = report.directions["deu_Latn-eng_Latn"]
+    for name in ("AL", "LAAL", "AP", "DAL"):
+        assert ours.figures[f"{name} (words)"] == pytest.approx(theirs[name], abs=1e-6)
+    assert ours.figures["BLEU"] == pytest.approx(theirs["BLEU"], abs=1e-6)
+
+    from simuleval.evaluator.instance import LogInstance
+    from simuleval.evaluator.scorers import get_scorer_class
+
+    instances = {}
+    for index, sentence in enumerate(ours.sentences):
+        translation = sentence.translation
+        spent = [sum(translation.seconds[: count + 1]) for count in range(len(translation.seconds))]
+        row = {
+            "index": index,
+            "prediction": translation.text,
+            "delays": translation.word_path,
+            "elapsed": [read + 2.5 * seconds for read, seconds in zip(translation.word_path, spent)],
+            "reference": sentence.reference,
+            "source_length": translation.source_words,
+            "prediction_length": len(translation.words),
+        }
+        instances[index] = LogInstance(json.dumps(row))
+    for name in ("AL", "LAAL", "DAL"):
+        score = get_scorer_class("latency", name)(computation_aware=True)(instances)
+        assert ours.figures[f"{name} CA (words)"] == pytest.approx(score, abs=1e-6)
+        assert score > ours.figures[f"{name} (words)"]
+
+
 def test_log_and_report_side_by_side(setting, tmp_path, capsys):
     folder, model = setting
     simuleval(
         folder,
         model,
+        "--direction",
+        "de-en",
         "--agent-class",
         "hf_dualpath.apps.simuleval_agent.DualPathAgent",
         "--output",

@@ -9,6 +9,7 @@ from hf_dualpath.inference.splitting import (
     SentenceCutter,
     SentenceSplitter,
     WordCutter,
+    base_language,
     whole_words,
 )
 
@@ -16,6 +17,11 @@ from hf_dualpath.inference.splitting import (
 def sentences(language, text, splitter=SentenceSplitter, max_words=None, max_tokens=1000) -> list[str]:
     cutter = SentenceCutter(language, splitter, max_words, max_tokens)
     return [" ".join(sentence) for sentence in cutter.cut((word, 1) for word in text.split())]
+
+
+def test_languages_by_other_names():
+    for name in ("de", "de-AT", "de_DE", "deu_Latn", "German"):
+        assert base_language(name) == "de"
 
 
 @pytest.mark.parametrize(

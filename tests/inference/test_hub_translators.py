@@ -1,0 +1,387 @@
+"""Translators of the Hub as streams, on tiny random models in the published formats."""
+
+import asyncio
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from conftest import dual_model, single_model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from published import ENGLISH, GERMAN, PUBLISHED, published
+from transformers import BartConfig
+
+from hf_dualpath import Dials, HubPolicy, Read, SentenceEnd, SimultaneousTranslator, Write, register_hub_policy
+from hf_dualpath.inference.batches import encode_sources, translate_corpus, translate_texts
+from hf_dualpath.inference.checkpoints import load_directions
+from hf_dualpath.inference.hub_translators.policies import HUB_POLICIES
+from hf_dualpath.inference.tokenization import save_tokenizers, train_bpe_tokenizer
+
+
+POLICIES = ("wait_k", "local_agreement", "align_att")
+TEXT = " ".join(GERMAN[:3])
+SHORT = {"max_new_tokens": 9}
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Recommended"
+)  # of Marian's tokenizer: sacremoses, which it does not use
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("published")
+
+
+_LOADED = {}
+
+
+def load(home, family, policy, **dials) -> SimultaneousTranslator:
+    if (family, policy) not in _LOADED:
+        folder, languages = published(family, home)
+        _LOADED[family, policy] = SimultaneousTranslator.from_pretrained(folder, policy=policy, **languages)
+    return _LOADED[family, policy].fork(**dials)
+
+
+def untimed(events):
+    return [replace(event, seconds=0.0) if isinstance(event, Write) else event for event in events]
+
+
+def run(translator, chunks):
+    fork = translator.fork()
+    return untimed(event for chunk in chunks for event in fork.push(chunk)) + untimed(fork.finish())
+
+
+# Families
+
+
+@pytest.mark.parametrize("family", PUBLISHED)
+def test_sources_and_targets_begin_and_end_as_published(home, family):
+    """Word by word in its frame, a text has the tokens that its tokenizer gives it; the rest is as in `generate`."""
+    folder, languages = published(family, home)
+    translator = load(home, family, "local_agreement")
+    hub, tokenizer = translator.model, translator.source_tokenizer
+    frame = hub.decoder.frame
+    prefix = {"t5": "translate German to English: ", "multilingual marian": ">>eng<<"}.get(family, "")
+    if family not in ("marian", "multilingual marian", "t5"):
+        tokenizer.src_lang = languages["source_language"]
+    for text in [*GERMAN[:20], "Ein  ungesehenes Wört\u00a0☃ (na ja) 12,5 %!"]:
+        (tokens, lengths), *_ = encode_sources(tokenizer, [text])
+        whole = prefix + " ".join(text.split())
+        assert [*frame.before, *tokens[:-1], *frame.after] == tokenizer(whole)["input_ids"]
+        assert len(lengths) == len(text.split())
+
+    first = {"max_new_tokens": 10, "num_beams": 1, "suppress_tokens": [hub.config.pad_token_id]}
+    if family in ("m2m_100", "nllb", "mbart50"):
+        code = hub.decoder.frame.prompt[-1]
+        assert tokenizer.convert_ids_to_tokens(code).strip("_") == languages["target_language"]
+        first |= {"forced_bos_token_id": code, "max_new_tokens": 11}
+    if family == "mbart":
+        first["decoder_start_token_id"] = frame.prompt[0]
+    for text in GERMAN[:5]:
+        expected = hub.model.generate(torch.tensor([tokenizer(prefix + text)["input_ids"]]), **first)[0]
+        (tokens, _), *_ = encode_sources(tokenizer, [text])
+        written = hub.generate(torch.tensor([tokens]), agreement=1000, max_new_tokens=10)[0, 1:].tolist()
+        assert written == expected[len(frame.prompt) :].tolist()
+
+
+def test_special_tokens_in_a_text_are_text(home):
+    for family in PUBLISHED:
+        translator = load(home, family, "wait_k")
+        for word in ("</s>", "<pad>", "__de__", "deu_Latn", "de_DE"):
+            ids = translator.source_tokenizer.encode(word, add_special_tokens=False)
+            assert not set(ids) & {translator.model.source_end, translator.model.config.pad_token_id}, (family, word)
+            assert len(ids) > 1
+
+
+def test_what_is_missing_is_said(home, tmp_path):
+    cases = [
+        ("nllb", {}, "source language is missing: give `source_language` .--source-language., such as deu_Latn"),
+        ("nllb", {"source_language": "deu_Latn", "target_language": "english"}, "'english' is not one of"),
+        ("m2m_100", {"source_language": "de"}, "target language is missing"),
+        ("mbart", {"source_language": "de", "target_language": "en_XX"}, "'de' is not one of .* such as de_DE"),
+        ("multilingual marian", {}, "target language is missing.* It knows eng, fra"),
+        ("t5", {}, "codes that it knows .de-en. or names such as English and German"),
+        ("marian", {"policy": "read_minds"}, "streams with align_att, local_agreement, wait_k.*, not 'read_minds'"),
+        ("marian", {"frontier": 3}, "`frontier` does nothing for the local_agreement policy"),
+        ("marian", {"policy": "align_att", "frontier": -1}, "`frontier` is a number"),
+        ("marian", {"num_beams": 4}, "beam search revises"),
+        ("marian", {"temper": 4}, "does not know `temper`"),
+    ]
+    for family, options, message in cases:
+        with pytest.raises(ValueError, match=message):
+            SimultaneousTranslator.from_pretrained(published(family, home)[0], **options)
+    BartConfig().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="type 'bart', which cannot be streamed: nothing says .* register a family"):
+        SimultaneousTranslator.from_pretrained(tmp_path)
+
+
+def test_a_direction_names_the_languages(home):
+    folder, _ = published("nllb", home)
+    assert list(load_directions(folder, "deu_Latn-fra_Latn")) == ["deu_Latn-fra_Latn"]
+    t5 = SimultaneousTranslator.from_pretrained(
+        published("t5", home)[0], source_language="English", target_language="German"
+    )
+    frame = t5.model.decoder.frame
+    assert t5.source_tokenizer.decode(frame.before) == "translate English to German:"
+
+
+# Policies, against an implementation that translates each prefix from scratch, without a cache, a batch or a guess
+
+
+def from_scratch(hub, source, written, longest):
+    """A greedy translation after `written`: its tokens, where each of the new ones looked most, and its end."""
+    frame = hub.decoder.frame
+    ids, looks = [*frame.prompt, *written], []
+    while len(ids) - len(frame.prompt) < longest:
+        with torch.no_grad():
+            output = hub.model(
+                input_ids=torch.tensor([[*frame.before, *source, *frame.after]]),
+                decoder_input_ids=torch.tensor([ids]),
+                use_cache=False,
+                output_attentions=hub.config.policy_class.needs_attention,
+            )
+        scores = output.logits[0, -1]
+        scores[hub.config.pad_token_id] = -torch.inf
+        token = int(scores.argmax())
+        if len(ids) - len(frame.prompt) == SHORT["max_new_tokens"] - 1:  # some checkpoints ask for an end there
+            forced = hub.model.generation_config.forced_eos_token_id
+            token = token if forced is None else forced
+        if token in hub.config.end_tokens:
+            return ids[len(frame.prompt) :], looks, token
+        if hub.config.policy_class.needs_attention:
+            weights = torch.cat([layer[0, :, -1] for layer in output.cross_attentions]).mean(0)
+            looks.append(int(weights[len(frame.before) : len(frame.before) + len(source)].argmax()))
+        ids.append(token)
+    return ids[len(frame.prompt) :], looks, None
+
+
+def naive(hub, words, longest, policy, setting) -> list[tuple[int, int]]:
+    """Each token written, and the source tokens read before it."""
+    found, history = [], []
+    for count in range(1, len(words) + 1):
+        source = [token for word in words[:count] for token in word]
+        written = [token for token, _ in found]
+        limit = min(longest, 2 * len(source) + 10)
+        tokens, looks, _ = from_scratch(hub, source, written, limit)
+        if policy == "wait_k":
+            stable = tokens[: max(count - setting + 1, len(written))]
+        elif policy == "local_agreement":
+            history.append(tokens)
+            stable = []
+            if count >= setting:
+                for column in zip(*history[-setting:]):
+                    if len(set(column)) > 1:
+                        break
+                    stable.append(column[0])
+        else:
+            unstable = [index for index, look in enumerate(looks) if look >= len(source) - setting]
+            stable = tokens[: len(written) + min(unstable, default=len(looks))]
+        found += [(token, len(source)) for token in stable[len(written) :]]
+        if len(found) == longest:
+            return found
+    written = [token for token, _ in found]
+    tokens, _, end = from_scratch(hub, source, written, min(longest, 2 * len(source) + 12))
+    rest = tokens[len(written) :] + ([] if end is None else [end])
+    return found + [(token, len(source) + 1) for token in rest]
+
+
+DIALS = {"wait_k": ("wait_k", (1, 3)), "local_agreement": ("agreement", (2, 3)), "align_att": ("frontier", (1, 3))}
+
+
+MIXED = [(family, "local_agreement") for family in PUBLISHED] + [("marian", "wait_k"), ("nllb", "align_att")]
+
+
+@pytest.mark.parametrize(
+    "family, policy",
+    [(family, policy) for family in ("marian", "t5") for policy in POLICIES] + [("nllb", "align_att")],
+)
+def test_policies_are_as_defined(home, family, policy):
+    translator = load(home, family, policy)
+    hub = translator.model
+    name, values = DIALS[policy]
+    for value in values:
+        for sentence in GERMAN[:2]:
+            (tokens, lengths), *_ = encode_sources(translator.source_tokenizer, [sentence])
+            words, rest = [], tokens[:-1]
+            for length in lengths:
+                words.append(rest[:length])
+                rest = rest[length:]
+            stream = hub.open_stream(**{name: value}, **SHORT)
+            actions = [action for word in words for action in stream.push(word)]
+            actions += [*stream.push([hub.source_end]), *stream.finish()]
+            assert actions.count(None) == len(tokens)
+            written = [action for action in actions if action is not None]
+            expected = naive(hub, words, SHORT["max_new_tokens"], policy, value)
+            assert written[: len(expected)] == expected and stream.done
+            assert [token for token, _ in written[len(expected) :]] in ([], [hub.target_end])
+
+
+@pytest.mark.parametrize("family, policy", MIXED)
+def test_streamed_equals_batched(home, family, policy):
+    translator = load(home, family, policy, **SHORT)
+    sentences = [*GERMAN[3:6], "Hund", "Das  unbekannte\u00b4Wort ☃ schläft"]
+    tokenizers = translator.source_tokenizer, translator.target_tokenizer
+    batched, _ = translate_corpus(translator.model, *tokenizers, sentences, progress=False, **SHORT)
+    for sentence, translation in zip(sentences, batched):
+        stream = type(translator)(translator.model, *tokenizers, splitter=None, **SHORT)
+        events = [event for word in sentence.split() for event in stream.push(word + " ")] + stream.finish()
+        assert stream.words == translation.words and stream.path == translation.word_path
+        assert [event.word for event in events if isinstance(event, Read)] == sentence.split()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_any_cutting_gives_the_same_events(home, policy):
+    translator = load(home, "nllb", policy, **SHORT)
+    expected = run(translator, [TEXT])
+    texts, _ = translate_texts(
+        translator.model, translator.source_tokenizer, translator.target_tokenizer, [TEXT], progress=False, **SHORT
+    )
+    assert [s.text for s in texts[0]] == [event.target for event in expected if isinstance(event, SentenceEnd)]
+
+    @given(cuts=st.lists(st.integers(0, len(TEXT)), max_size=8), as_bytes=st.booleans())
+    @settings(max_examples=4, deadline=None)
+    def cut_anywhere(cuts, as_bytes):
+        whole = TEXT.encode() if as_bytes else TEXT
+        edges = [0, *sorted(cuts), len(whole)]
+        assert run(translator, [whole[start:end] for start, end in zip(edges, edges[1:])]) == expected
+
+    cut_anywhere()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_lags_hold(home, policy):
+    """Target token i is written after at least i - 1 + min_lag source tokens and at most i - 1 + max_lag."""
+    translator = load(home, "t5", policy)
+    (tokens, _), *_ = encode_sources(translator.source_tokenizer, [GERMAN[7]])
+    ids = torch.tensor([tokens])
+
+    @given(low=st.integers(1, 9), more=st.integers(0, 6), which=st.sampled_from(["both", "min_lag", "max_lag"]))
+    @settings(max_examples=12, deadline=None)
+    def within(low, more, which):
+        dials = {"min_lag": low, "max_lag": low + more}
+        dials = dials if which == "both" else {which: dials[which]}
+        output = translator.model.generate(ids, return_dict_in_generate=True, max_new_tokens=20, **dials)
+        for index, read in enumerate(output.path[0].tolist()):
+            assert read >= min(index + dials.get("min_lag", 0), len(tokens))
+            assert read <= min(index + dials.get("max_lag", 1000), len(tokens))
+
+    within()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_is_written_stays_and_streams_do_not_meet(home, policy):
+    translator = load(home, "m2m_100", policy, **SHORT)
+    alone = [run(translator, [text]) for text in GERMAN[:3]]
+    forks, events = [translator.fork() for _ in alone], [[] for _ in alone]
+    for position in range(max(map(len, GERMAN[:3]))):
+        for text, fork, seen in zip(GERMAN, forks, events):
+            before = fork.words[:]
+            seen += untimed(fork.push(text[position : position + 1]))
+            assert fork.words[: len(before)] == before
+    for fork, seen in zip(forks, events):
+        seen += untimed(fork.finish())
+    assert events == alone
+
+    async def chunks():
+        for word in GERMAN[0].split():
+            yield word + " "
+
+    async def collect():
+        return [event async for event in translator.fork().astream(chunks())]
+
+    assert untimed(asyncio.run(collect())) == alone[0]
+
+
+def test_an_endless_stream_keeps_one_sentence(home):
+    translator = load(home, "marian", "wait_k", max_new_tokens=4)
+    for _ in range(30):
+        translator.push(GERMAN[0] + " ")
+    assert translator.words_read == 30 * len(GERMAN[0].split())
+    assert translator._stream.text == [] and translator._stream.written == []
+
+
+@pytest.mark.parametrize("text", ["", " \n", "😀 😀😀", "漢字かな", "a\x00b \x7f", "\u200b \u2060", "Donau" * 200])
+@pytest.mark.parametrize("family", ["marian", "nllb", "t5"])
+def test_strange_input(home, family, text):
+    translator = load(home, family, "align_att", **SHORT)
+    events = translator.push(text) + translator.finish()
+    assert [event.word for event in events if isinstance(event, Read)] == text.split()
+
+
+def test_the_previous_hypothesis_is_checked_in_one_pass(home, monkeypatch):
+    """The decoder runs once a token at most, and once for all tokens that stay."""
+    translator = load(home, "mbart", "local_agreement", **SHORT)
+    model, lengths = translator.model.model, []
+    forward = model.forward
+
+    def counted(*args, **kwargs):
+        lengths.append(kwargs["decoder_input_ids"].shape[1])
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(model, "forward", counted)
+    source = translator.source_tokenizer.encode("Hund", add_special_tokens=False)
+    stream = translator.model.open_stream(**SHORT)
+    list(stream.push(source))
+    first = len(lengths)
+    assert lengths[0] == len(translator.model.decoder.frame.prompt) and set(lengths[1:]) == {1}
+    before = stream.hypothesis.tokens
+    list(stream.push(source))
+    agreed = next((i for i, (a, b) in enumerate(zip(before, stream.hypothesis.tokens)) if a != b), len(before))
+    assert lengths[first] == len(before) + 1 and len(lengths) - first <= 1 + len(stream.hypothesis.tokens) - agreed
+
+
+def test_a_policy_of_ones_own(home):
+    @register_hub_policy("hold_two")
+    class HoldTwo(HubPolicy):
+        def ready(self, hypothesis, written):
+            return len(hypothesis) - 2
+
+    try:
+        translator = load(home, "nllb", "hold_two", **SHORT)
+        assert len(run(translator, [TEXT])) > len(TEXT.split())
+        with pytest.raises(ValueError, match="`wait_k` does nothing for the hold_two policy"):
+            translator.fork(wait_k=3)
+    finally:
+        del HUB_POLICIES["hold_two"]
+
+
+# Our own offline models
+
+
+def test_an_offline_model_of_ours_streams_with_a_policy(tmp_path):
+    tokenizer = train_bpe_tokenizer(GERMAN + ENGLISH, 340, show_progress=False)
+    torch.manual_seed(1)
+    for name, policy in (("offline", "offline"), ("dual", "shared_path")):
+        dual_model(vocab_size=len(tokenizer), policy=policy).save_pretrained(tmp_path / name)
+        save_tokenizers(tmp_path / name, tokenizer, tokenizer)
+    with pytest.raises(ValueError, match="shared_path policy of its own"):
+        load_directions(tmp_path / "dual", policy="wait_k")
+    with pytest.raises(ValueError, match="choose one of its directions"):
+        load_directions(tmp_path / "dual", source_language="de")
+    for policy in POLICIES:
+        assert list(load_directions(tmp_path / "offline", policy=policy)) == ["de-en", "en-de"]
+        translator = SimultaneousTranslator.from_pretrained(tmp_path / "offline", "en-de", policy=policy, **SHORT)
+        batched, _ = translate_corpus(translator.model, tokenizer, tokenizer, ENGLISH[:3], progress=False, **SHORT)
+        for text, translation in zip(ENGLISH, batched):
+            stream = translator.fork()
+            stream.push(text)
+            stream.finish()
+            assert stream.words == translation.words and stream.path == translation.word_path
+
+
+def test_dials_of_the_hub_do_nothing_for_our_own_models():
+    assert Dials().agreement == 2 and Dials(frontier=0).frontier == 0
+    with pytest.raises(ValueError, match="`agreement` does nothing"):
+        single_model(policy="wait_k").open_stream(agreement=3)
+
+
+def test_random_sentences_of_many_words(home):
+    """Batches of different lengths: rows that end early do not disturb the others."""
+    translator = load(home, "marian", "local_agreement")
+    draw = random.Random(3)
+    words = " ".join(GERMAN).split()
+    sentences = [" ".join(draw.sample(words, draw.randint(1, 7))) for _ in range(8)]
+    tokenizers = translator.source_tokenizer, translator.target_tokenizer
+    together, _ = translate_corpus(translator.model, *tokenizers, sentences, 8, False, **SHORT)
+    alone, _ = translate_corpus(translator.model, *tokenizers, sentences, 1, False, **SHORT)
+    assert together == alone
