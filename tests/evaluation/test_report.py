@@ -43,7 +43,7 @@ def options(checkpoint, test_set, *more: str) -> list[str]:
 
 def test_report(checkpoint, test_set, tmp_path, capsys):
     arguments = options(
-        checkpoint, test_set, "--alignments", str(test_set / "test.align"), "--output", str(tmp_path / "r")
+        checkpoint, test_set, "--alignments", str(test_set / "test.align"), "--output", str(tmp_path / "r"), "--stream"
     )
     table = run(capsys, "evaluate", *arguments)
     assert "BLEU" in table and "de-en" in table and "en-de" in table
