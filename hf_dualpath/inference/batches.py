@@ -2,7 +2,8 @@
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
 
@@ -110,40 +111,58 @@ def _translate(
 ) -> tuple[list[Translation], float]:
     if batch_size < 1:
         raise ValueError(f"The batch size is a number of sentences, at least 1, not {batch_size}.")
-    limit = model.config.max_position_embeddings
     order = sorted(range(len(sources)), key=lambda index: -len(encoded[index][0]))
-    collate = PairCollator(model.config.pad_token_id)
-    offline = model.config.policy_class.reads_everything
+    decode = decode_whole if model.reads_everything else decode_live
     results: list[Translation | None] = [None] * len(sources)
-    seconds = 0.0
-    training = model.training
+    training, began = model.training, time.perf_counter()
     model.eval()
     with tqdm(total=len(sources), desc=description, disable=not progress, unit=" sentences") as bar:
-        for start in range(0, len(order), batch_size):
-            indices = order[start : start + batch_size]
-            batch = collate([{"input_ids": encoded[index][0], "labels": [0]} for index in indices])
-            inputs = {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask")}
-            if offline:
-                longest = inputs["input_ids"].shape[1]
-                limits = {
-                    "max_length": min(2 * longest + 11, limit),
-                    "suppress_tokens": [model.config.pad_token_id],
-                }
-            else:
-                limits = {}
-            began = time.perf_counter()
-            output = model.generate(**inputs, return_dict_in_generate=True, **limits, **generate_kwargs)
-            seconds += time.perf_counter() - began
-            sequences = output.sequences[:, 1:].tolist()
-            paths = None if offline else output.path.tolist()
-            for row, index in enumerate(indices):
-                source_tokens, word_lengths = encoded[index]
-                tokens = until_end(sequences[row], model.config)
-                path = [len(source_tokens)] * len(tokens) if offline else paths[row][: len(tokens)]
-                results[index] = assemble(sources[index], source_tokens, word_lengths, tokens, path, target_tokenizer)
-            bar.update(len(indices))
+        tokenized = {index: encoded[index][0] for index in order}
+        for index, tokens, path in decode(model, tokenized, batch_size, **generate_kwargs):
+            results[index] = assemble(sources[index], *encoded[index], tokens, path, target_tokenizer)
+            bar.update()
     model.train(training)
-    return results, seconds
+    return results, time.perf_counter() - began
+
+
+def decode_live(
+    model, sources: dict[int, list[int]], batch_size: int, **kwargs
+) -> Iterator[tuple[int, list[int], list[int]]]:
+    """Tokens and path of each source, as streams of one engine: where one ends, the next takes its slot."""
+    engine, settings = model.open_engine(min(batch_size, len(sources)) or 1), model.stream_settings(**kwargs)
+    waiting, running = deque(sources.items()), {}
+    while waiting or running:
+        while waiting and len(running) < batch_size:
+            index, tokens = waiting.popleft()
+            running[index] = stream = engine.open(**settings)
+            stream.feed(tokens)
+            stream.end()
+        engine.tick()
+        for index in [index for index, stream in running.items() if stream.done]:
+            written = [action for action in running.pop(index).take() if action is not None]
+            yield index, [token for token, _ in written], [read for _, read in written]
+
+
+def decode_whole(
+    model, sources: dict[int, list[int]], batch_size: int, **kwargs
+) -> Iterator[tuple[int, list[int], list[int]]]:
+    """The same for an offline model, through the library's `generate`."""
+    collate, pad = PairCollator(model.config.pad_token_id), model.config.pad_token_id
+    for indices in batched(sources, batch_size):
+        batch = collate([{"input_ids": sources[index], "labels": [0]} for index in indices])
+        inputs = {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask")}
+        longest = min(2 * inputs["input_ids"].shape[1] + 11, model.config.max_position_embeddings)
+        output = model.generate(**inputs, max_length=longest, suppress_tokens=[pad], **kwargs)
+        for index, row in zip(indices, output[:, 1:].tolist()):
+            tokens = until_end(row, model.config)
+            yield index, tokens, [len(sources[index])] * len(tokens)
+
+
+def batched(items: Iterable, size: int) -> Iterator[list]:
+    """Lists of so many items, the last one shorter."""
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
 
 
 def stream_corpus(

@@ -172,24 +172,34 @@ class OnnxTranslator:
     def __init__(self, config: ExportedConfig, sessions: dict[str, onnxruntime.InferenceSession]):
         self.config, self.sessions = config, sessions
 
+    reads_everything = training = False
+
     def eval(self) -> "OnnxTranslator":
+        return self
+
+    def train(self, mode: bool = True) -> "OnnxTranslator":
         return self
 
     def open_engine(self, slots: int = 1) -> Engine:
         return Engine(OnnxBackend(self.config, self.sessions), slots)
 
-    def open_stream(self, engine: Engine | None = None, max_new_tokens: int | None = None, **dials) -> TokenStream:
-        """A stream; of `generate`'s arguments there are the dials and `max_new_tokens`."""
-        known = (
-            ("write_threshold", "min_lag", "max_lag") if self.config.is_learned else ("min_lag", "max_lag", "wait_k")
-        )
+    def stream_settings(self, max_new_tokens: int | None = None, **dials) -> dict:
+        """What [`Engine.open`] takes; of `generate`'s arguments there are the dials and `max_new_tokens`."""
+        known = ("write_threshold" if self.config.is_learned else "wait_k", "min_lag", "max_lag")
         for name in dials:
             if name not in known:
                 raise ValueError(f"An exported {self.config.policy} model has no `{name}`: it has {', '.join(known)}.")
-        engine = self.open_engine() if engine is None else engine
-        limits = Limits(frozenset(self.config.end_tokens), self.config.max_length, max_new_tokens)
         given = {name: value for name, value in (self.config.dials | dials).items() if value is not None}
-        return engine.open(Dials(**given), limits, self.config.decoder_start_token_id)
+        return {
+            "dials": Dials(**given),
+            "limits": Limits(frozenset(self.config.end_tokens), self.config.max_length, max_new_tokens),
+            "start_token": self.config.decoder_start_token_id,
+        }
+
+    def open_stream(self, engine: Engine | None = None, **kwargs) -> TokenStream:
+        """A stream, in an engine of its own or in one for many."""
+        engine = self.open_engine() if engine is None else engine
+        return engine.open(**self.stream_settings(**kwargs))
 
 
 def load_exported(

@@ -19,11 +19,11 @@ class TextStream:
     events come in order.
 
     Args:
-        model: One direction with `open_engine` and `open_stream`, of any policy but offline.
+        model: One direction with `open_engine` and `stream_settings`, of any policy but offline.
         source_tokenizer, target_tokenizer: Its tokenizers, in that order.
         splitter, max_sentence_words: See [`SimultaneousTranslator`].
         engine ([`Engine`], *optional*): Where sentences are opened; by default an engine of its own.
-        dials: Arguments of `open_stream`.
+        dials: Arguments of `stream_settings`.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class TextStream:
         self.model = model
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
         self.splitter, self.max_sentence_words = splitter, max_sentence_words
-        self.dials = dials
+        self.dials, self._settings = dials, model.stream_settings(**dials)
         self.engine = model.open_engine() if engine is None else engine
         self.max_source_tokens = model.config.max_position_embeddings - 1
         self._cutter = SentenceCutter(
@@ -67,7 +67,7 @@ class TextStream:
         self._stream.close()
 
     def _start_sentence(self):
-        self._stream = self.model.open_stream(engine=self.engine, **self.dials)
+        self._stream = self.engine.open(**self._settings)
         self._assembler = WordAssembler(self.target_tokenizer)
         self._unread: deque[list] = deque()  # [source word, its tokens still to be read]
         self._sentence: list[str] = []  # source words read
@@ -108,8 +108,7 @@ class TextStream:
     def set_dials(self, **dials):
         """Other dials, from the next sentence on; one that is None falls back to the model's."""
         given = {name: value for name, value in (self.dials | dials).items() if value is not None}
-        self.model.open_stream(**given).close()  # refuses what cannot be
-        self.dials = given
+        self.dials, self._settings = given, self.model.stream_settings(**given)
 
     def _cut(self, word: str):
         tokens = encode_word(self.source_tokenizer, word)[: self.max_source_tokens]

@@ -389,6 +389,11 @@ class SiMTForConditionalGeneration(CheckedLoadingMixin, SiMTPreTrainedModel, Sim
             (loaded[0] if isinstance(loaded, tuple) else loaded)._weight_conversions = None
         return loaded
 
+    @property
+    def reads_everything(self) -> bool:
+        """Whether it reads the whole source before it writes, and so cannot be streamed."""
+        return self.config.policy_class.reads_everything
+
     def lm_logits(self, hidden_states: Tensor) -> Tensor:
         logits = self.lm_head(hidden_states)
         return logits if self.final_logits_bias is None else logits + self.final_logits_bias

@@ -158,7 +158,8 @@ class SimultaneousGenerationMixin(GenerationMixin):
             )
         if input_ids is None:
             raise ValueError("Simultaneous decoding needs `input_ids`, the source tokens.")
-        config, processors = self.prepare_simultaneous(generation_config, logits_processor, **kwargs)
+        config, _ = self.prepare_simultaneous(generation_config, logits_processor, **kwargs)
+        settings = self.stream_settings(config, logits_processor)
         batch, device = input_ids.shape[0], input_ids.device
         if attention_mask is None:
             attention_mask = (input_ids != self.config.pad_token_id).long()
@@ -167,12 +168,8 @@ class SimultaneousGenerationMixin(GenerationMixin):
         if streamer is not None and batch > 1:
             raise ValueError("A streamer follows one translation: give a batch of one.")
 
-        choose = None
-        if processors or config.output_scores or config.output_logits:
-            choose = Chooser(processors, config.output_scores, config.output_logits)
-        engine = Engine(TorchBackend(self), batch)
-        dials, limits, start = Dials.from_config(config), limits_of(config), config.decoder_start_token_id
-        streams = [engine.open(dials, limits, start, choose, record=True) for _ in range(batch)]
+        engine, choose = Engine(TorchBackend(self), batch), settings["choose"]
+        streams = [engine.open(**settings, record=True) for _ in range(batch)]
         for stream, tokens, length in zip(streams, input_ids.tolist(), attention_mask.sum(-1).tolist()):
             stream.feed(tokens[:length])
             stream.end()
@@ -212,19 +209,29 @@ class SimultaneousGenerationMixin(GenerationMixin):
             raise ValueError("An offline model reads the whole source before it writes and cannot translate a stream.")
         return Engine(TorchBackend(self, compile), slots)
 
-    def open_stream(
+    def stream_settings(
         self,
         generation_config: GenerationConfig | None = None,
         logits_processor: LogitsProcessorList | None = None,
-        engine: Engine | None = None,
         **kwargs,
-    ) -> TokenStream:
+    ) -> dict:
+        """What [`Engine.open`] takes for a stream with these arguments of `generate`."""
+        config, processors = self.prepare_simultaneous(generation_config, logits_processor, **kwargs)
+        choose = None
+        if processors or config.output_scores or config.output_logits:
+            choose = Chooser(processors, config.output_scores, config.output_logits)
+        return {
+            "dials": Dials.from_config(config),
+            "limits": limits_of(config),
+            "start_token": config.decoder_start_token_id,
+            "choose": choose,
+        }
+
+    def open_stream(self, engine: Engine | None = None, **kwargs) -> TokenStream:
         """A [`TokenStream`] over this model, with the arguments of `generate`. Any number can be open at once, each in
         an engine of its own, or in one `engine` that advances them together."""
         engine = self.open_engine() if engine is None else engine
-        config, processors = self.prepare_simultaneous(generation_config, logits_processor, **kwargs)
-        choose = Chooser(processors) if processors else None
-        return engine.open(Dials.from_config(config), limits_of(config), config.decoder_start_token_id, choose)
+        return engine.open(**self.stream_settings(**kwargs))
 
     def prepare_simultaneous(
         self, generation_config: GenerationConfig | None, logits_processor: LogitsProcessorList | None, **kwargs

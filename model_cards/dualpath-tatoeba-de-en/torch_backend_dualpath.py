@@ -116,7 +116,6 @@ class TorchBackend:
 
     def __init__(self, model, compile: bool = False):
         self.model, self.config = model, model.config
-        self.weights = FusedWeights.of(model)
         self.encoder, self.decoder = model.model.encoder, model.model.decoder
         self.policies = [layer.policy for layer in self.decoder.layers if layer.policy is not None]
         self.deciding = [index for index, layer in enumerate(self.decoder.layers) if layer.policy is not None]
@@ -126,8 +125,7 @@ class TorchBackend:
         self.head_dim = self.config.d_model // self.config.decoder_attention_heads
         self.is_soft = self.decoder.layers[0].encoder_attn.is_soft
         self.max_positions = self.config.max_position_embeddings
-        self.device = model.device
-        self.static = compile
+        self.slots, self.static = 0, compile
         if compile:
             self._encode = torch.compile(self._encode, fullgraph=True)
             self._advance = torch.compile(self._advance, fullgraph=True)
@@ -137,6 +135,8 @@ class TorchBackend:
     # Room
 
     def reserve(self, slots: int, source_length: int, target_length: int):
+        if self.slots == 0:  # nobody is in the middle of a sentence: what has become of the model counts
+            self.weights, self.device = FusedWeights.of(self.model), self.model.device
         config, heads = self.config, self.config.decoder_attention_heads
         encoder_heads, width = config.encoder_attention_heads, config.d_model
         self.shapes = {  # slot, keys and values of each layer, head, token, dim

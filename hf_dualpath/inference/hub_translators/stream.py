@@ -23,7 +23,6 @@ class HubStream:
     def __init__(self, engine: "HubEngine", dials: Dials, generation):
         self.engine, self.translator = engine, engine.translator
         self.dials, self.generation = dials, generation
-        engine.streams.append(self)
         self.policy = self.translator.config.policy_class(dials)
         self.pending: deque[tuple[int, bool]] = deque()  # source tokens, and whether a word ends with them
         self.text: list[int] = []  # source tokens read, without the end
@@ -184,6 +183,11 @@ class HubEngine:
     def __init__(self, translator):
         self.translator = translator
         self.streams: list[HubStream] = []
+
+    def open(self, dials: Dials, generation) -> HubStream:
+        """A new stream."""
+        self.streams.append(HubStream(self, dials, generation))
+        return self.streams[-1]
 
     def tick(self) -> bool:
         """One hypothesis for each stream that wants one; False where there is nothing to do without more source."""

@@ -105,6 +105,8 @@ class HubTranslator:
 
     # A model among models
 
+    reads_everything = False  # its policy does not
+
     @property
     def device(self) -> torch.device:
         return self.model.device
@@ -139,7 +141,12 @@ class HubTranslator:
     def open_stream(self, engine: HubEngine | None = None, **kwargs) -> HubStream:
         """A stream with [`Dials`] and arguments of `generate`. Any number can be open at once, each in an engine of
         its own, or in one that advances them together."""
-        return HubStream(self.open_engine() if engine is None else engine, *self.prepare_simultaneous(**kwargs))
+        engine = self.open_engine() if engine is None else engine
+        return engine.open(**self.stream_settings(**kwargs))
+
+    def stream_settings(self, **kwargs) -> dict:
+        """What [`HubEngine.open`] takes."""
+        return dict(zip(("dials", "generation"), self.prepare_simultaneous(**kwargs)))
 
     def generate(
         self,
@@ -162,10 +169,10 @@ class HubTranslator:
         """
         if attention_mask is None:
             attention_mask = input_ids != self.config.pad_token_id
-        dials, generation = self.prepare_simultaneous(**kwargs)
+        settings = self.stream_settings(**kwargs)
         engine, streams = self.open_engine(), []
         for ids, mask in zip(input_ids.tolist(), attention_mask.bool().tolist()):
-            streams.append(HubStream(engine, dials, generation))
+            streams.append(engine.open(**settings))
             streams[-1].feed([token for token, real in zip(ids, mask) if real])
             streams[-1].end()
         while engine.tick():
