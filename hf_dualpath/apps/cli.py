@@ -21,6 +21,7 @@ Simultaneous machine translation: translate while the source is still arriving.
   dualpath demo                                                    a page that translates as you type
   dualpath replay --model DIR "Ein Satz." --output replay.html     the same as an animated file
   dualpath convert marian|fairseq|to-marian ...                    from other projects' models, and back
+  dualpath export --model DIR --output DIR --int8                  ONNX graphs that run without torch
   dualpath average RUN --last 5 --output DIR                       average the last checkpoints of a run
   dualpath push DIR your-name/model                                publish it on the Hub
 """
@@ -40,6 +41,9 @@ def add_model_arguments(parser: argparse.ArgumentParser):
 def add_loading(parser: argparse.ArgumentParser):
     loading = parser.add_argument_group("loading")
     loading.add_argument("--device", help="such as cpu or cuda:1 (default: the accelerator that is there)")
+    loading.add_argument(
+        "--backend", choices=("torch", "onnx"), default="torch", help="onnx runs a folder that `dualpath export` wrote"
+    )
     loading.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="default: what the model says")
     loading.add_argument(
         "--trust-remote-code", action="store_true", help="let Python files of the checkpoint run; never done unasked"
@@ -56,7 +60,7 @@ def add_loading(parser: argparse.ArgumentParser):
 
 
 HUB_OPTIONS = ("policy", "source_language", "target_language")
-LOADING = ("device", "dtype", "trust_remote_code", *HUB_OPTIONS)
+LOADING = ("device", "dtype", "trust_remote_code", "backend", *HUB_OPTIONS)
 
 
 def loading_of(arguments: argparse.Namespace, names: tuple[str, ...] = LOADING) -> dict:
@@ -336,6 +340,31 @@ def add_plot_path(commands):
     parser.set_defaults(run=run)
 
 
+def add_export(commands):
+    parser = commands.add_parser(
+        "export",
+        help="write a checkpoint as ONNX graphs",
+        description="Write a wait_k or shared_path checkpoint as ONNX graphs, which run without torch and "
+        "transformers: `--backend onnx` in the other commands, or SimultaneousTranslator.from_pretrained(DIR, backend='onnx').",
+    )
+    parser.add_argument("--model", default=str(DEFAULT_MODEL), help="checkpoint: a folder or a Hub id")
+    parser.add_argument("--output", required=True, help="folder to write")
+    parser.add_argument("--int8", action="store_true", help="quantise the matrices: smaller, faster, nearly as good")
+    parser.add_argument("--trust-remote-code", action="store_true", help="let Python files of the checkpoint run")
+
+    def run(arguments):
+        try:
+            from ..inference.export import export_checkpoint
+        except ImportError as error:
+            raise ImportError("Exporting needs two packages: pip install 'hf_dualpath[onnx]'.") from error
+        differences = export_checkpoint(arguments.model, arguments.output, arguments.int8, arguments.trust_remote_code)
+        for direction, difference in differences.items():
+            print(f"{direction}: the graphs differ from the model by at most {difference:.2g}.")
+        print(f'Wrote {arguments.output}. Try: dualpath translate --backend onnx --model {arguments.output} "..."')
+
+    parser.set_defaults(run=run)
+
+
 def add_average(commands):
     parser = commands.add_parser(
         "average",
@@ -510,6 +539,7 @@ COMMANDS = (
     add_demo,
     add_replay,
     add_convert,
+    add_export,
     add_average,
     add_push,
 )

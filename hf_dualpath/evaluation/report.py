@@ -146,6 +146,7 @@ def evaluate_checkpoint(
     policy: str | None = None,
     source_language: str | None = None,
     target_language: str | None = None,
+    backend: str = "torch",
     stream: bool = False,
     **dials,
 ) -> Report:
@@ -157,14 +158,15 @@ def evaluate_checkpoint(
         direction (`str`, *optional*): Only this one, and the files are its source and target.
         alignment_file (`str`, *optional*): Gold alignments, source-target, a line a sentence.
         limit (`int`, *optional*): Only the first so many sentences.
-        device, dtype, trust_remote_code, policy, source_language, target_language: See [`load_directions`].
+        device, dtype, trust_remote_code, policy, source_language, target_language, backend: See
+            [`load_directions`].
         stream (`bool`, *optional*, defaults to `False`):
             One live stream after another instead of batches, for computation-aware latency.
         dials: Latency dials.
     """
     text = read_test_set(source_file, target_file, alignment_file, limit)
     languages = source_language, target_language
-    directions = load_directions(path, direction, device, dtype, trust_remote_code, policy, *languages)
+    directions = load_directions(path, direction, device, dtype, trust_remote_code, policy, *languages, backend)
     name = Path(path).name if policy is None else f"{Path(path).name}, {policy}"
     return evaluate_models(name, directions, text, batch_size, progress, stream=stream, **dials)
 
@@ -186,7 +188,7 @@ def evaluate_models(
         for key, loaded in directions.items()
     }
     models = [model for model, _, _ in directions.values()]
-    if with_duality and len(models) == 2 and not models[0].config.policy_class.reads_everything:
+    if with_duality and len(models) == 2 and models[0].can_be_forced and not models[0].reads_everything:
         _, *tokenizers = next(iter(directions.values()))
         scores = duality_scores(*models, *tokenizers, text, batch_size, Dials(**Dials.given_in(dials)))
         for test_set in measured.values():
@@ -197,7 +199,7 @@ def evaluate_models(
         if not test_set.words:
             raise ValueError(f"Every translation of {key} is empty: there is no latency to measure.")
         figures = {name: value for name, metric in METRICS.items() if (value := metric(test_set)) is not None}
-        reports[key] = DirectionReport(key, figures, model.config.policy_class.reads_everything, test_set.sentences)
+        reports[key] = DirectionReport(key, figures, model.reads_everything, test_set.sentences)
     return Report(name, dials, reports)
 
 
@@ -220,6 +222,8 @@ def measure(
         found, seconds = translate_corpus(*task, batch_size, progress, f"Translating {name}", **dials)
     sentences = [Sentence(translation, reference) for translation, reference in zip(found, text.targets)]
     if text.alignments is not None:
+        if not model.can_be_forced:
+            raise ValueError("Gold alignments need a path over the references, which only our own torch models have.")
         used = Dials(**Dials.given_in(dials))
         paths = forced_word_paths(model, source_tokenizer, target_tokenizer, text, batch_size, used)
         for sentence, path, alignment in zip(sentences, paths, text.alignments):

@@ -90,6 +90,7 @@ def load_directions(
     policy: str | None = None,
     source_language: str | None = None,
     target_language: str | None = None,
+    backend: str = "torch",
 ) -> dict[str, Direction]:
     r"""
     The model of each direction of a checkpoint with its source and target tokenizer, the forward direction first.
@@ -104,7 +105,16 @@ def load_directions(
             How a model that reads whole sentences is streamed, one of the Hub's or an offline one of ours: `wait_k`,
             `local_agreement` (the default for the Hub's), `align_att`, or another that was registered.
         source_language, target_language (`str`, *optional*): For translators of the Hub, in their own codes.
+        backend (`str`, *optional*, defaults to `"torch"`): `"onnx"` for a folder that `dualpath export` wrote.
     """
+    if backend == "onnx":
+        from .onnx_backend import exported_directions, load_exported
+
+        names = exported_directions(path) if direction is None else [direction]
+        loaded = [load_exported(path, name) for name in names]
+        return {exported[0].config.direction: exported for exported in loaded}
+    if backend != "torch":
+        raise ValueError(f"`backend` is torch or onnx, not {backend!r}.")
     folder = checkpoint_folder(path)
     config = load_config(folder, trust_remote_code)
     options = {} if dtype is None else {"dtype": dtype}

@@ -17,6 +17,14 @@ EXPORT = "export.json"
 FAR = np.float32(-1e9)  # added to the energy of what is not visible
 
 
+@dataclass(frozen=True)
+class ExportedPolicy:
+    """What the rest of the package asks of a policy."""
+
+    dials: tuple[str, ...]
+    reads_everything: bool = False
+
+
 @dataclass
 class ExportedConfig:
     """What the runtime needs to know of a model, one direction's part of `export.json`."""
@@ -41,6 +49,10 @@ class ExportedConfig:
     @property
     def is_learned(self) -> bool:
         return self.policy == "shared_path"
+
+    @property
+    def policy_class(self) -> ExportedPolicy:
+        return ExportedPolicy(("write_threshold" if self.is_learned else "wait_k", "min_lag", "max_lag"))
 
 
 class OnnxBackend:
@@ -172,7 +184,7 @@ class OnnxTranslator:
     def __init__(self, config: ExportedConfig, sessions: dict[str, onnxruntime.InferenceSession]):
         self.config, self.sessions = config, sessions
 
-    reads_everything = training = False
+    reads_everything = training = can_be_forced = False
 
     def eval(self) -> "OnnxTranslator":
         return self
@@ -185,7 +197,7 @@ class OnnxTranslator:
 
     def stream_settings(self, max_new_tokens: int | None = None, **dials) -> dict:
         """What [`Engine.open`] takes; of `generate`'s arguments there are the dials and `max_new_tokens`."""
-        known = ("write_threshold" if self.config.is_learned else "wait_k", "min_lag", "max_lag")
+        known = self.config.policy_class.dials
         for name in dials:
             if name not in known:
                 raise ValueError(f"An exported {self.config.policy} model has no `{name}`: it has {', '.join(known)}.")
@@ -202,18 +214,28 @@ class OnnxTranslator:
         return engine.open(**self.stream_settings(**kwargs))
 
 
+def exported_configs(folder: str | Path) -> dict[str, ExportedConfig]:
+    """Of each direction, the forward one first."""
+    file = Path(folder) / EXPORT
+    if not file.is_file():
+        raise FileNotFoundError(f"There is no {EXPORT} in {folder}: write one with `dualpath export --model ...`.")
+    try:
+        return {entry["direction"]: ExportedConfig(**entry) for entry in json.loads(file.read_text())}
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{file} is not what `dualpath export` writes: export the model again.") from error
+
+
+def exported_directions(folder: str | Path) -> list[str]:
+    return list(exported_configs(folder))
+
+
 def load_exported(
     folder: str | Path, direction: str | None = None, threads: int = 1
 ) -> tuple[OnnxTranslator, LightTokenizer, LightTokenizer]:
     """A direction of a folder that `dualpath export` wrote, by default the first, with its tokenizers."""
-    folder = Path(folder)
-    if not (folder / EXPORT).is_file():
-        raise FileNotFoundError(f"There is no {EXPORT} in {folder}: write one with `dualpath export --model ...`.")
-    configs = {entry["direction"]: ExportedConfig(**entry) for entry in json.loads((folder / EXPORT).read_text())}
+    configs = exported_configs(folder)
     names = list(configs)
-    if direction in ("forward", "backward"):
-        direction = names[0] if direction == "forward" else names[-1]
-    direction = direction or names[0]
+    direction = {None: names[0], "forward": names[0], "backward": names[-1]}.get(direction, direction)
     if direction not in configs:
         raise ValueError(f"{folder} translates {' and '.join(names)}, not {direction}.")
     options = onnxruntime.SessionOptions()
@@ -221,7 +243,7 @@ def load_exported(
     options.log_severity_level = 3
     sessions = {
         path.stem: onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        for path in sorted((folder / direction).glob("*.onnx"))
+        for path in sorted((Path(folder) / direction).glob("*.onnx"))
     }
     source, target = load_light_tokenizers(folder)
     if direction != names[0]:

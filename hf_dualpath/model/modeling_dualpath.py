@@ -360,6 +360,7 @@ class SiMTForConditionalGeneration(CheckedLoadingMixin, SiMTPreTrainedModel, Sim
     that decoding takes. Unless told, it is the expected path after `train()` and the hard path after `eval()`.
     """
 
+    can_be_forced = True  # has a path over a given translation
     _keys_to_ignore_on_load_unexpected = [r"^(forward|backward)_model\."]  # the other direction of a dual checkpoint
     _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
 

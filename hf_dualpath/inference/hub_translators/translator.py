@@ -105,7 +105,7 @@ class HubTranslator:
 
     # A model among models
 
-    reads_everything = False  # its policy does not
+    reads_everything = can_be_forced = False
 
     @property
     def device(self) -> torch.device:
