@@ -345,7 +345,7 @@ def add_export(commands):
         "export",
         help="write a checkpoint as ONNX graphs",
         description="Write a wait_k or shared_path checkpoint as ONNX graphs, which run without torch and "
-        "transformers: `--backend onnx` in the other commands, or SimultaneousTranslator.from_pretrained(DIR, backend='onnx').",
+        "transformers: with `--backend onnx` in the other commands, or `backend='onnx'` in Python.",
     )
     parser.add_argument("--model", default=str(DEFAULT_MODEL), help="checkpoint: a folder or a Hub id")
     parser.add_argument("--output", required=True, help="folder to write")
