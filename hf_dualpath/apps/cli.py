@@ -1,7 +1,9 @@
 """The command line: `dualpath COMMAND`, each a thin shell over a module of the package."""
 
 import argparse
+import io
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -386,6 +388,8 @@ def add_demo(commands):
             export_space(model, arguments.export_space)
             print(f"Wrote a Space to {arguments.export_space}.")
             return
+        if arguments.port is not None and not 1 <= arguments.port <= 65535:
+            raise ValueError(f"--port is a number from 1 to 65535, not {arguments.port}.")
         from .demo import launch
 
         launch(model, arguments.host, arguments.port, not arguments.no_browser, **loading_of(arguments))
@@ -497,6 +501,7 @@ def main(arguments: list[str] | None = None):
     parsed, parsed.rest = parser.parse_known_args(arguments)
     if parsed.rest and parsed.command != "train":
         parser.error(f"unrecognized arguments: {' '.join(parsed.rest)}")
+    prepare_streams()
     quiet_libraries()
     try:
         parsed.run(parsed)
@@ -509,6 +514,14 @@ def main(arguments: list[str] | None = None):
         if parsed.debug:
             raise
         sys.exit(f"dualpath: {error}")
+
+
+def prepare_streams():
+    """What a terminal cannot show becomes a question mark; a closed standard error stops nothing."""
+    sys.stderr = sys.stderr or open(os.devnull, "w")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def quiet_libraries():
