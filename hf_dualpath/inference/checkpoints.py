@@ -15,7 +15,7 @@ from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, GenerationConfig, PreTrainedConfig, PreTrainedTokenizerFast
-from transformers.utils import GENERATION_CONFIG_NAME, logging
+from transformers.utils import GENERATION_CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, logging
 
 from ..model.configuration_dualpath import DualPathConfig, SiMTConfig
 from ..model.modeling_dualpath import DualPathForConditionalGeneration, SiMTForConditionalGeneration
@@ -115,6 +115,7 @@ def load_directions(
     source, target = load_tokenizers(folder, trust_remote_code=trust_remote_code)
     check_vocabularies(config, source, target)
     check_generation_config(folder)
+    check_shards(folder)
     options = {} if dtype is None else {"dtype": dtype}
     device = usable_device(device or default_device())
     if not isinstance(config, (DualPathConfig, SiMTConfig)):
@@ -148,6 +149,20 @@ def check_vocabularies(config: PreTrainedConfig, source: PreTrainedTokenizerFast
         largest = max(tokenizer.get_vocab().values())
         if largest >= size:
             raise ValueError(f"The {side} tokenizer has a token {largest}, and the model only {size} tokens.")
+
+
+def check_shards(folder: Path):
+    """Refuses an index of weights that names other files than safetensors beside it: the library would unpickle them."""
+    index = folder / SAFE_WEIGHTS_INDEX_NAME
+    if (folder / WEIGHTS).is_file() or not index.is_file():
+        return
+    try:
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        strange = [name for name in names if Path(name).name != name or not name.endswith(".safetensors")]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{index} is no index of weights.") from error
+    if strange:
+        raise ValueError(f"{index} names {strange[0]!r}: weights are .safetensors files in the same folder.")
 
 
 def check_generation_config(folder: Path):

@@ -243,7 +243,7 @@ def test_a_kernel_of_the_hub_is_code(place, capsys):
     folder.mkdir()
     for change in (
         {"attn_implementation": "kernels-community/x"},
-        {"forward_config": settings["forward_config"] | {"attn_implementation": "kernels-community/x"}},
+        {"attn_implementation": {"forward_config": "kernels-community/x"}},
     ):
         (folder / "config.json").write_text(json.dumps(settings | change))
         assert "it is not run" in fails(capsys, "translate", "--model", str(folder), "Ein Hund.")
