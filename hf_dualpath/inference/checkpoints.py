@@ -152,7 +152,7 @@ def check_vocabularies(config: PreTrainedConfig, source: PreTrainedTokenizerFast
 
 
 def check_shards(folder: Path):
-    """Refuses an index of weights that names other files than safetensors beside it: the library would unpickle them."""
+    """Refuses an index that names other files than safetensors beside it: the library would unpickle them."""
     index = folder / SAFE_WEIGHTS_INDEX_NAME
     if (folder / WEIGHTS).is_file() or not index.is_file():
         return
