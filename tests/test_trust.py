@@ -114,7 +114,15 @@ def test_converting_does_not(mark, tmp_path, capsys, monkeypatch):
     config["auto_map"] = {"AutoConfig": "hostile.Config", "AutoModelForSeq2SeqLM": "hostile.Config"}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": [null, "hostile.Tokenizer"]}}')
-    assert "Wrote" in run(capsys, "convert", "marian", str(folder), str(folder), "--output", str(tmp_path / "new"))
+    command = ["convert", "marian", str(folder), str(folder), "--output", str(tmp_path / "new")]
+    assert "Wrote" in run(capsys, *command)
+    assert "`policy` is one of" in fails(capsys, *command, "--policy", "coin")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:99])
+    assert "damaged" in fails(capsys, *command)
+    weights.unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Pickled(mark)))
+    assert "damaged" in fails(capsys, *command)
     assert not mark.exists()
 
 

@@ -503,6 +503,8 @@ def main(arguments: list[str] | None = None):
         parser.error(f"unrecognized arguments: {' '.join(parsed.rest)}")
     prepare_streams()
     quiet_libraries()
+    from huggingface_hub.errors import StrictDataclassError
+
     try:
         parsed.run(parsed)
     except BrokenPipeError:
@@ -514,6 +516,10 @@ def main(arguments: list[str] | None = None):
         if parsed.debug:
             raise
         sys.exit(f"dualpath: {error}")
+    except StrictDataclassError as error:  # sizes that make no model; the library puts a line of its own before ours
+        if parsed.debug:
+            raise
+        sys.exit(f"dualpath: {str(error).splitlines()[-1].strip().removeprefix('ValueError: ')}")
 
 
 def prepare_streams():

@@ -68,6 +68,9 @@ def attempt(*arguments: str):
         ("push model me/model/too/long --dry-run --colour", "unrecognized"),
         ("demo --model model --no-browser --port 99999999", "from 1 to 65535"),
         ("demo --model model --no-browser --port 0", "from 1 to 65535"),
+        ("train toy --output_dir run --max_train_pairs 9 --d_model 30", "`d_model` (30) must be a multiple"),
+        ("train toy --output_dir run --max_train_pairs 9 --dropout 2", "`dropout` is a probability"),
+        ("train toy --output_dir run --max_train_pairs 9 --encoder_layers 0", "`encoder_layers` is a number"),
     ],
 )
 def test_mistakes(command, message, place, capsys, monkeypatch):
