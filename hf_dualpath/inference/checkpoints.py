@@ -113,13 +113,13 @@ def load_directions(
     folder = checkpoint_folder(path)
     config = load_config(folder, trust_remote_code)
     source, target = load_tokenizers(folder, trust_remote_code=trust_remote_code)
-    check_vocabularies(config, source, target)
-    check_generation_config(folder)
-    check_shards(folder)
     options = {} if dtype is None else {"dtype": dtype}
     device = usable_device(device or default_device())
     if not isinstance(config, (DualPathConfig, SiMTConfig)):
         raise ValueError(f"{path} is a checkpoint of type {config.model_type!r}, which cannot be streamed.")
+    check_vocabularies(config, source, target)
+    check_generation_config(folder)
+    check_shards(folder)
     if isinstance(config, SiMTConfig):
         if direction not in (None, "forward", config.direction):
             raise ValueError(f"{path} translates {config.direction} only, not {direction}.")
@@ -135,11 +135,11 @@ def load_directions(
     return {backward: (model, target, source)}
 
 
-def check_vocabularies(config: PreTrainedConfig, source: PreTrainedTokenizerFast, target: PreTrainedTokenizerFast):
+def check_vocabularies(
+    config: DualPathConfig | SiMTConfig, source: PreTrainedTokenizerFast, target: PreTrainedTokenizerFast
+):
     """Refuses tokenizers that could not end a sentence, or that know tokens which the model does not."""
     config = config.forward_config if isinstance(config, DualPathConfig) else config
-    if not isinstance(config, SiMTConfig):
-        return
     for side, tokenizer, size in (
         ("source", source, config.vocab_size),
         ("target", target, config.decoder_vocab_size),
