@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: quickstart test test-slow test-flakes docs quality style clean
+.PHONY: quickstart test test-slow test-flakes test-two-processes docs quality style clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("hf_dualpath needs Python 3.10 or newer; set PYTHON=") if sys.version_info < (3, 10) else None'
@@ -30,6 +30,10 @@ test-slow: $(VENV)/.installed-test ## the tests that train
 
 test-flakes: $(VENV)/.installed-test ## the suite three times, each in another order
 	for seed in 1 2 3; do $(BIN)/python -m pytest -q -n 2 -o addopts="-m 'not slow' --strict-markers" --randomly-seed=$$seed || exit 1; done
+
+test-two-processes: COUNT ?= 100
+test-two-processes: $(VENV)/.installed-test ## the tests that start two processes, again and again
+	for run in $$(seq $(COUNT)); do $(BIN)/python -m pytest -q tests/training -k "two_processes or two_real" || exit 1; done
 
 docs: $(VENV)/.installed-test ## the API reference, from the docstrings, into build/docs
 	$(BIN)/python -m pdoc --docformat google -o build/docs hf_dualpath '!hf_dualpath.evaluation.evaluate_modules'

@@ -2,16 +2,20 @@
 
 import io
 import json
+import pickle
 import re
 import subprocess
 import sys
 from argparse import ArgumentParser
+from pathlib import Path
 
 import pytest
 from conftest import ROOT, fails, run, save_model
+from safetensors.torch import load_file, save_file
 from transformers import MarianConfig, MarianMTModel
 
 from hf_dualpath.apps.cli import main
+from hf_dualpath.inference.checkpoints import published_files, push
 from hf_dualpath.toy import generate_pairs
 
 
@@ -71,6 +75,7 @@ def commands(model: str, folder) -> dict[str, list[str]]:
         "sweep": ["sweep", "--model", model, *test],
         "plot-path": ["plot-path", "--model", model, "Ein Satz."],
         "replay": ["replay", "--model", model, "Ein Satz.", "--output", str(folder / "r.svg")],
+        "space": ["demo", "--model", model, "--export-space", str(folder / "space")],
         "convert": ["convert", "marian", model, model, "--output", str(folder / "new")],
         "start": ["train", "toy", *training, "--init_from", model],
         "tokenizer": ["train", "toy", *training, "--tokenizer", model],
@@ -80,7 +85,7 @@ def commands(model: str, folder) -> dict[str, list[str]]:
 TAKES_THE_FLAG = ("translate", "translate a file", "evaluate", "sweep", "plot-path", "replay")
 
 
-@pytest.mark.parametrize("command", [*TAKES_THE_FLAG, "convert", "start", "tokenizer"])
+@pytest.mark.parametrize("command", [*TAKES_THE_FLAG, "space", "convert", "start", "tokenizer"])
 def test_no_command_runs_a_checkpoints_python(command, hostile, mark, tmp_path, capsys):
     try:
         main(commands(hostile, tmp_path)[command])
@@ -109,7 +114,15 @@ def test_converting_does_not(mark, tmp_path, capsys, monkeypatch):
     config["auto_map"] = {"AutoConfig": "hostile.Config", "AutoModelForSeq2SeqLM": "hostile.Config"}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": [null, "hostile.Tokenizer"]}}')
-    assert "Wrote" in run(capsys, "convert", "marian", str(folder), str(folder), "--output", str(tmp_path / "new"))
+    command = ["convert", "marian", str(folder), str(folder), "--output", str(tmp_path / "new")]
+    assert "Wrote" in run(capsys, *command)
+    assert "`policy` is one of" in fails(capsys, *command, "--policy", "coin")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:99])
+    assert "damaged" in fails(capsys, *command)
+    weights.unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Pickled(mark)))
+    assert "damaged" in fails(capsys, *command)
     assert not mark.exists()
 
 
@@ -196,3 +209,134 @@ def test_average_copies_nothing_from_outside(with_links, tmp_path, capsys):
     assert {"model.safetensors", "config.json", "tokenizer.json"} <= {path.name for path in copied}
     assert not any("secret" in path.read_text(errors="replace") for path in copied if path.suffix != ".safetensors")
     assert not any(path.is_symlink() for path in copied)
+
+
+def uploaded(folder, monkeypatch) -> set[str]:
+    """The names that the Hub's own client would send."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.utils import filter_repo_objects
+
+    sent = {}
+    monkeypatch.setattr("hf_dualpath.inference.checkpoints.get_token", lambda: "token")
+    monkeypatch.setattr(HfApi, "create_repo", lambda *_, **__: None)
+    monkeypatch.setattr(HfApi, "upload_folder", lambda _, **options: sent.update(options))
+    push(folder, "me/model")
+    everything = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+    return set(filter_repo_objects(everything, allow_patterns=sent["allow_patterns"]))
+
+
+def test_a_file_name_is_no_pattern(with_links, monkeypatch):
+    """The Hub's client takes patterns: a file of the name `*.json` would bring all others along."""
+    for name in ("*.json", "?.md", "[k-n]*.json", "*.md"):
+        (with_links / name).write_text("{}")
+    names = {str(path.relative_to(with_links)) for path in published_files(with_links)}
+    assert uploaded(with_links, monkeypatch) == names
+    assert "*.json" in names and not names & {"linked.json", "notes.md", ".env.json"}
+
+
+@pytest.mark.parametrize("name", ["config.json", "README.md"])
+def test_what_is_needed_cannot_be_a_link_either(name, with_links, capsys):
+    (with_links / name).rename(with_links.parent / name)
+    (with_links / name).symlink_to(with_links.parent / name)
+    assert f"no {name}" in fails(capsys, "push", str(with_links), "me/model", "--dry-run")
+
+
+def test_a_folder_called_snapshots_opens_nothing(tmp_path):
+    """Files of a Hub cache are links to its blobs, two folders up. Nothing else up there is meant."""
+    folder = tmp_path / "snapshots" / "checkpoint"
+    folder.mkdir(parents=True)
+    for name in ("private/key.json", "blobs/blob"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("{}")
+    (folder / "key.json").symlink_to("../../private/key.json")
+    (folder / "config.json").symlink_to("../../blobs/blob")
+    assert [path.name for path in published_files(folder)] == ["config.json"]
+
+
+def test_an_average_takes_no_strange_card(with_links, tmp_path, capsys):
+    """Only that of the checkpoints' own run; a README beside any two folders is of something else."""
+    (tmp_path / "README.md").write_text("# A diary\n\nsecret")
+    run(capsys, "average", str(with_links), str(with_links), "--output", str(tmp_path / "mean"))
+    (with_links / "README.md").unlink()
+    (with_links / "inside.md").unlink()
+    run(capsys, "average", str(with_links), str(with_links), "--output", str(tmp_path / "bare"))
+    run_folder = tmp_path / "run"
+    run_folder.mkdir()
+    with_links.rename(run_folder / "checkpoint-1")
+    (run_folder / "README.md").symlink_to(tmp_path / "README.md")
+    run(capsys, "average", str(run_folder / "checkpoint-1"), "--output", str(tmp_path / "linked"))
+    for name in ("mean", "bare", "linked"):
+        assert "secret" not in (tmp_path / name / "README.md").read_text()
+
+
+def test_an_average_of_other_shapes(with_links, tmp_path, capsys):
+    """A row added to a whole table would have been a mean, too."""
+    other = tmp_path / "other"
+    save_model(other, PAIRS, encoder_layers=1, decoder_layers=1)
+    weights = {name: tensor[:1].clone() for name, tensor in load_file(other / "model.safetensors").items()}
+    save_file(weights, other / "model.safetensors")
+    message = fails(capsys, "average", str(with_links), str(other), "--output", str(tmp_path / "mean"))
+    assert "only checkpoints of one model" in message and not (tmp_path / "mean").exists()
+
+
+# --- paths that lead elsewhere ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["../secrets", "a/../../secrets", "./..", "owner/name/../.."])
+def test_a_hub_id_leads_nowhere_else(name, tmp_path, capsys, monkeypatch):
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    message = fails(capsys, "translate", "--model", name, "Hallo")
+    assert "no config.json" in message or "no checkpoint" in message or "no such checkpoint" in message
+
+
+def test_shards_that_lead_elsewhere(mark, tmp_path, capsys):
+    """An index may name any file, and the library would unpickle one that is not called .safetensors."""
+    folder = tmp_path / "checkpoint"
+    save_model(folder, PAIRS, encoder_layers=1, decoder_layers=1)
+    names = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    for name in ("../key.safetensors", "weights.bin"):
+        (folder / name).write_bytes(pickle.dumps(Pickled(mark)))
+        index = {"metadata": {}, "weight_map": dict.fromkeys(names, name)}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        assert "in the same folder" in fails(capsys, "translate", "--model", str(folder), "Hallo")
+    for text in ("[]", "{", '{"weight_map": 3}'):
+        (folder / "model.safetensors.index.json").write_text(text)
+        assert "no index of weights" in fails(capsys, "translate", "--model", str(folder), "Hallo")
+    assert not mark.exists()
+
+
+# --- pickles ---------------------------------------------------------------------------------------------------------
+
+
+class Pickled:
+    """Runs when it is unpickled."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return Path.write_text, (self.mark, "ran")
+
+
+def test_no_pickle_is_opened(mark, tmp_path, capsys):
+    folder = tmp_path / "checkpoint"
+    save_model(folder, PAIRS, encoder_layers=1, decoder_layers=1)
+    (folder / "README.md").write_text("card")
+    (folder / "model.safetensors").unlink()
+    pickled = pickle.dumps(Pickled(mark))
+    for name in ("pytorch_model.bin", "training_args.bin", "optimizer.pt", "adapter_model.bin", "tokenizer.model"):
+        (folder / name).write_bytes(pickled)
+    for name, words in commands(str(folder), tmp_path).items():
+        if name not in ("space", "tokenizer"):  # which need no weights
+            fails(capsys, *words)
+    assert "no weights" in fails(capsys, "push", str(folder), "me/model", "--dry-run")
+    assert "no model.safetensors" in fails(capsys, "average", str(folder), "--output", str(tmp_path / "mean"))
+    (tmp_path / "fairseq.json").write_text("{}")
+    for name in ("state.pt", "state.bin"):
+        (tmp_path / name).write_bytes(pickled)
+        command = ["convert", "fairseq", str(tmp_path / name), "--config", str(tmp_path / "fairseq.json")]
+        assert "tensors" in fails(capsys, *command, "--output", str(tmp_path / "new"))
+    assert not mark.exists()

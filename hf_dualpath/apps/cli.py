@@ -1,7 +1,9 @@
 """The command line: `dualpath COMMAND`, each a thin shell over a module of the package."""
 
 import argparse
+import io
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -438,6 +440,8 @@ def add_demo(commands):
             export_space(model, arguments.export_space, **loading_of(arguments, HUB_OPTIONS))
             print(f"Wrote a Space to {arguments.export_space}.")
             return
+        if arguments.port is not None and not 1 <= arguments.port <= 65535:
+            raise ValueError(f"--port is a number from 1 to 65535, not {arguments.port}.")
         from .demo import launch
 
         launch(model, arguments.host, arguments.port, not arguments.no_browser, **loading_of(arguments))
@@ -561,7 +565,10 @@ def main(arguments: list[str] | None = None):
     parsed, parsed.rest = parser.parse_known_args(arguments)
     if parsed.rest and parsed.command != "train":
         parser.error(f"unrecognized arguments: {' '.join(parsed.rest)}")
+    prepare_streams()
     quiet_libraries()
+    from huggingface_hub.errors import StrictDataclassError
+
     try:
         parsed.run(parsed)
     except BrokenPipeError:
@@ -573,6 +580,18 @@ def main(arguments: list[str] | None = None):
         if parsed.debug:
             raise
         sys.exit(f"dualpath: {error}")
+    except StrictDataclassError as error:  # sizes that make no model; the library puts a line of its own before ours
+        if parsed.debug:
+            raise
+        sys.exit(f"dualpath: {str(error).splitlines()[-1].strip().removeprefix('ValueError: ')}")
+
+
+def prepare_streams():
+    """What a terminal cannot show becomes a question mark; a closed standard error stops nothing."""
+    sys.stderr = sys.stderr or open(os.devnull, "w")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def quiet_libraries():

@@ -10,11 +10,12 @@ and wait-k also simul_type (infinite_lookback, hard_aligned or waitk) and waitk.
 import json
 from argparse import Namespace
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
-from safetensors.torch import load_file
 
 from ..errors import DataError
+from ..inference.checkpoints import read_weights
 from ..model.configuration_dualpath import DualPathConfig, SiMTConfig
 from ..model.modeling_dualpath import DualPathForConditionalGeneration, SiMTForConditionalGeneration
 
@@ -25,15 +26,23 @@ REQUIRED = ("embed", "ffn", "enc_layers", "dec_layers", "heads", "vocab")
 def read_state(path: Path) -> dict[str, torch.Tensor]:
     """Parameters by fairseq name."""
     if path.suffix == ".safetensors":
-        state = load_file(path)
+        state = read_weights(path)
     else:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        state = state.get("model", state)
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except (RuntimeError, EOFError, UnpicklingError) as error:
+            reason = str(error).splitlines()[0] if str(error) else "it is empty"
+            raise DataError(f"{path} holds other things than tensors and plain values, or is cut: {reason}") from error
+        state = state.get("model", state) if isinstance(state, dict) else {}
+    if not state or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
+        raise DataError(f"{path} is no dictionary of parameters.")
     recorded = {name[2:]: tensor for name, tensor in state.items() if name.startswith("w.")}
     return recorded or state
 
 
 def direction_config(settings: dict) -> SiMTConfig:
+    if not isinstance(settings, dict):
+        raise DataError(f"The configuration is a JSON object with {', '.join(REQUIRED)}.")
     missing = [name for name in REQUIRED if name not in settings]
     if missing:
         raise DataError(f"The configuration lacks {', '.join(missing)}.")
@@ -67,7 +76,10 @@ def convert_direction(state: dict[str, torch.Tensor], config: SiMTConfig, prefix
     (or never uses them: wait-k), the same matrices serve both purposes.
     """
     table = "encoder.embed_tokens.weight"
-    result = {"model.shared.weight": state[prefix + table if prefix + table in state else table]}
+    table = prefix + table if prefix + table in state else table
+    if table not in state:
+        raise DataError(f"There is no {table} among the weights: they are of another kind of model.")
+    result = {"model.shared.weight": state[table]}
     for side in ("encoder", "decoder"):
         for name, tensor in state.items():
             if not name.startswith(f"{prefix}{side}.layers."):
@@ -114,7 +126,10 @@ def convert(state: dict[str, torch.Tensor], settings: dict):
         converted |= {ours + name: tensor for name, tensor in weights.items()}
     dtype = next(iter(converted.values())).dtype
     model.to(dtype)
-    missing, unexpected = model.load_state_dict(converted, strict=False)
+    try:
+        missing, unexpected = model.load_state_dict(converted, strict=False)
+    except RuntimeError as error:  # torch's word for other shapes
+        raise DataError("The weights have other shapes than the configuration says.") from error
     tied = model.all_tied_weights_keys
     missing = [name for name in missing if name not in tied]
     if missing or unexpected:

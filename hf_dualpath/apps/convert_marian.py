@@ -22,8 +22,10 @@ counterpart starts at the mean.
 
 from argparse import Namespace
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
+from safetensors import SafetensorError
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
@@ -91,7 +93,11 @@ def load_marian(path: str) -> MarianMTModel:
     found = MarianConfig.get_config_dict(path)[0].get("model_type")
     if found != "marian":  # which transformers would load as a Marian model of the default size, with random weights
         raise ValueError(f"{path} is a checkpoint of type {found!r}, not a Marian translator.")
-    return MarianMTModel.from_pretrained(path)
+    try:
+        return MarianMTModel.from_pretrained(path)
+    except (SafetensorError, UnpicklingError, RuntimeError) as error:
+        reason = "they are damaged, or of other sizes than its config.json says"
+        raise ValueError(f"The weights in {path} cannot be used: {reason}.") from error
 
 
 def load_tokenizer(path: str):

@@ -28,20 +28,30 @@ main.app, .gradio-container > main { padding: 12px 16px !important }
 
 
 class Door:
-    """ASGI middleware: of Gradio's interface only what the page itself uses is open. No uploads, no direct calls."""
+    """ASGI middleware: of Gradio's interface only what the page itself uses is open. No uploads, no direct calls, and
+    no request that is larger than a full text box."""
 
+    LARGEST = 200_000  # bytes
     OPEN = tuple(f"/gradio_api/{name}" for name in ("queue/", "heartbeat/", "cancel", "reset", "startup-events"))
 
     def __init__(self, app):
         self.app = app
 
     async def __call__(self, scope, receive, send):
-        if scope["type"] == "http" and scope["path"].startswith("/gradio_api/"):
-            if not scope["path"].startswith(self.OPEN):
-                from starlette.responses import PlainTextResponse
+        refusal = self.refusal(scope) if scope["type"] == "http" else None
+        if refusal is None:
+            return await self.app(scope, receive, send)
+        from starlette.responses import PlainTextResponse
 
-                return await PlainTextResponse("This page does not offer that.", 403)(scope, receive, send)
-        await self.app(scope, receive, send)
+        await PlainTextResponse(*refusal)(scope, receive, send)
+
+    def refusal(self, scope) -> tuple[str, int] | None:
+        if scope["path"].startswith("/gradio_api/") and not scope["path"].startswith(self.OPEN):
+            return "This page does not offer that.", 403
+        headers = dict(scope["headers"])
+        if b"transfer-encoding" in headers or int(headers.get(b"content-length", 0)) > self.LARGEST:
+            return "That is too much at once.", 413
+        return None
 
 
 def gradio():

@@ -63,6 +63,14 @@ def load_systems(path: str | Path) -> list[System]:
     raise DataError(f"{path} is neither a report of `dualpath evaluate` nor an instances.log of SimulEval.")
 
 
+BROKEN = (KeyError, TypeError, AttributeError, ValueError, RecursionError)  # what a file of another shape leads to
+
+
+def column(rows: list[dict], name: str) -> list[str]:
+    """The texts of that name."""
+    return [row[name].strip() for row in rows]
+
+
 def load_report(folder: Path) -> list[System]:
     try:
         summary = json.loads((folder / "report.json").read_text(encoding="utf-8"))
@@ -76,33 +84,32 @@ def load_report(folder: Path) -> list[System]:
                 System(
                     f"{folder.name}{f' ({dials})' if dials else ''}",
                     direction,
-                    [row["text"] for row in rows],
-                    [row["reference"] for row in rows],
-                    figures["AL (words)"],
-                    figures["AL (tokens)"],
-                    figures["BLEU"],
-                    figures["BLEU ±"],
+                    column(rows, "text"),
+                    column(rows, "reference"),
+                    *(float(figures[name]) for name in ("AL (words)", "AL (tokens)", "BLEU", "BLEU ±")),
                 )
             )
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+    except BROKEN as error:
         raise DataError(f"{folder} holds no whole report of `dualpath evaluate`: {error!r}.") from error
     return systems
 
 
 def load_simuleval(log: Path) -> System:
-    rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines() if line]
-    if not rows or "delays" not in rows[0]:
-        raise DataError(f"{log} is not an instance log of SimulEval.")
-    hypotheses, references = ([row[name].strip() for row in rows] for name in ("prediction", "reference"))
-    lags = [
-        latency_metrics(row["delays"], row["source_length"], reference_length=len(row["reference"].split()))["AL"]
-        for row in rows
-        if row["delays"]
-    ]
+    try:
+        rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines() if line]
+        hypotheses, references = column(rows, "prediction"), column(rows, "reference")
+        lags = [
+            latency_metrics(row["delays"], row["source_length"], reference_length=len(row["reference"].split()))["AL"]
+            for row in rows
+            if row["delays"]
+        ]
+        word_al = mean(lags)
+    except BROKEN as error:
+        raise DataError(f"{log} is not an instance log of SimulEval: {error!r}.") from error
     score = BLEU().corpus_score(hypotheses, [references]).score
     name = log.parent.name if log.name == "instances.log" else log.stem
     interval = bleu_interval(hypotheses, references)
-    return System(name, "", hypotheses, references, mean(lags), None, score, interval)
+    return System(name, "", hypotheses, references, word_al, None, score, interval)
 
 
 def contests(systems: Sequence[System], tolerance: float = 0.5, samples: int = 1000) -> list[Contest]:

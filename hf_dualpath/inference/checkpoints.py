@@ -1,5 +1,6 @@
 """Whole checkpoints: loading one direction, averaging the last ones of a run, and publishing one on the Hub."""
 
+import glob
 import hashlib
 import json
 import os
@@ -11,9 +12,10 @@ from pathlib import Path
 import torch
 from huggingface_hub import HfApi, ModelCard, ModelCardData, get_token, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerFast
-from transformers.utils import logging
+from transformers import AutoConfig, GenerationConfig, PreTrainedConfig, PreTrainedTokenizerFast
+from transformers.utils import GENERATION_CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, logging
 
 from ..model.configuration_dualpath import DualPathConfig, SiMTConfig
 from ..model.modeling_dualpath import DualPathForConditionalGeneration, SiMTForConditionalGeneration
@@ -60,10 +62,23 @@ def load_config(path: str | Path, trust_remote_code: bool = False) -> PreTrained
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"There is no config.json in {path}: it is not a checkpoint.")
     try:
-        return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
-    except (StrictDataclassError, AttributeError, IndexError, TypeError) as error:  # the library's, of wrong values
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    except (StrictDataclassError, AttributeError, IndexError, TypeError, RecursionError) as error:
+        # what the library makes of wrong values
         reason = " ".join(str(error).split("\n")[-1].split())
         raise ValueError(f"The config.json in {path} makes no model: {reason}") from error
+    parts = [config, *(getattr(config, name) for name in config.sub_configs)]
+    if any("/" in str(part._attn_implementation) for part in parts) and not trust_remote_code:
+        raise ValueError(f"The config.json in {path} asks for code of the Hub (`attn_implementation`): it is not run.")
+    return config
+
+
+def read_weights(file: str | Path) -> dict[str, torch.Tensor]:
+    """The tensors of a safetensors file, or one sentence."""
+    try:
+        return load_file(file)
+    except SafetensorError as error:
+        raise ValueError(f"{file} is damaged or cut short ({error}): download or save it again.") from error
 
 
 def default_device() -> torch.device:
@@ -132,6 +147,9 @@ def load_directions(
         directions = load_directions(path, direction, device, dtype, trust_remote_code)
         return {name: whole_sentence_model(*loaded, policy) for name, loaded in directions.items()}
     source, target = load_tokenizers(folder, trust_remote_code=trust_remote_code)
+    check_vocabularies(config, source, target)
+    check_generation_config(folder)
+    check_shards(folder)
     if isinstance(config, SiMTConfig):
         if direction not in (None, "forward", config.direction):
             raise ValueError(f"{path} translates {config.direction} only, not {direction}.")
@@ -147,6 +165,49 @@ def load_directions(
     return {backward: (model, target, source)}
 
 
+def check_vocabularies(
+    config: DualPathConfig | SiMTConfig, source: PreTrainedTokenizerFast, target: PreTrainedTokenizerFast
+):
+    """Refuses tokenizers that could not end a sentence, or that know tokens which the model does not."""
+    config = config.forward_config if isinstance(config, DualPathConfig) else config
+    for side, tokenizer, size in (
+        ("source", source, config.vocab_size),
+        ("target", target, config.decoder_vocab_size),
+    ):
+        if tokenizer.eos_token_id is None:
+            raise ValueError(f"The {side} tokenizer has no `eos_token`: a sentence would never end.")
+        largest = max(tokenizer.get_vocab().values())
+        if largest >= size:
+            raise ValueError(f"The {side} tokenizer has a token {largest}, and the model only {size} tokens.")
+
+
+def check_shards(folder: Path):
+    """Refuses an index that names other files than safetensors beside it: the library would unpickle them."""
+    index = folder / SAFE_WEIGHTS_INDEX_NAME
+    if (folder / WEIGHTS).is_file() or not index.is_file():
+        return
+    try:
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        strange = [name for name in names if Path(name).name != name or not name.endswith(".safetensors")]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{index} is no index of weights.") from error
+    if strange:
+        raise ValueError(f"{index} names {strange[0]!r}: weights are .safetensors files in the same folder.")
+
+
+def check_generation_config(folder: Path):
+    """Refuses a generation_config.json with other things where numbers should be."""
+    if not (folder / GENERATION_CONFIG_NAME).is_file():
+        return
+    try:
+        config = GenerationConfig.from_pretrained(folder)
+    except (TypeError, AttributeError, RecursionError) as error:  # what the library makes of wrong values
+        raise ValueError(f"The {GENERATION_CONFIG_NAME} in {folder} cannot be used: {error}") from error
+    for name in ("max_length", "max_new_tokens", "min_length", "min_new_tokens", "no_repeat_ngram_size"):
+        if not isinstance(getattr(config, name), (int, type(None))):
+            raise ValueError(f"`{name}` in {folder / GENERATION_CONFIG_NAME} is no number of tokens.")
+
+
 def load_direction(path: str | Path, direction: str | None = None, **options) -> Direction:
     """One direction, by default the forward one, see [`load_directions`]."""
     return next(iter(load_directions(path, direction or "forward", **options).values()))
@@ -158,6 +219,7 @@ def mark_complete(folder: str | Path):
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != COMPLETE)
     marks = {str(path.relative_to(folder)): [path.stat().st_size, digest(path, sync=True)] for path in files}
     draft = folder / f".{COMPLETE}"
+    draft.unlink(missing_ok=True)  # it might be a link
     with draft.open("w", encoding="utf-8") as file:
         json.dump(marks, file, indent=1)
         file.flush()
@@ -176,9 +238,13 @@ def digest(path: Path, sync: bool = False) -> str:
 
 
 def damaged_file(folder: str | Path) -> str | None:
-    """The first file of a marked checkpoint that is not as its mark says."""
-    marks = json.loads((Path(folder) / COMPLETE).read_text(encoding="utf-8") or "{}")  # empty before version 0.2
-    for name, (size, sha256) in marks.items():
+    """The first file of a marked checkpoint that is not as its mark says; the mark itself where it says nothing."""
+    try:
+        marks = json.loads((Path(folder) / COMPLETE).read_text(encoding="utf-8") or "{}")  # empty before version 0.2
+        marks = [(str(name), int(size), str(sha256)) for name, (size, sha256) in marks.items()]
+    except (ValueError, TypeError, AttributeError):
+        return COMPLETE
+    for name, size, sha256 in marks:
         path = Path(folder) / name
         if not path.is_file() or path.stat().st_size != size or digest(path) != sha256:
             return name
@@ -187,9 +253,13 @@ def damaged_file(folder: str | Path) -> str | None:
 
 def complete_checkpoints(run: str | Path, count: int) -> list[Path]:
     """The last `count` checkpoints of a run that were wholly written and still are whole, newest first."""
-    marked = (path.parent for path in Path(run).glob(f"checkpoint-*/{COMPLETE}"))
+    updates = {
+        path.parent: int(number[1])
+        for path in Path(run).glob(f"checkpoint-*/{COMPLETE}")
+        if (number := re.fullmatch(r"checkpoint-(\d+)", path.parent.name))  # and not somebody's copy of one
+    }
     found = []
-    for folder in sorted(marked, key=lambda folder: -int(folder.name.split("-")[-1])):
+    for folder in sorted(updates, key=updates.get, reverse=True):
         damaged = damaged_file(folder)
         if damaged is None:
             found.append(folder)
@@ -232,8 +302,8 @@ def average_checkpoints(folders: Sequence[str | Path], output: str | Path, half:
     total: dict[str, torch.Tensor] = {}
     last: dict[str, torch.Tensor] = {}
     for folder in folders:
-        last = load_file(folder / WEIGHTS)
-        if total and last.keys() != total.keys():
+        last = read_weights(folder / WEIGHTS)
+        if total and {name: w.shape for name, w in last.items()} != {name: w.shape for name, w in total.items()}:
             raise ValueError(
                 f"{folder} has other weights than {folders[0]}: only checkpoints of one model can be averaged."
             )
@@ -260,7 +330,8 @@ def average_checkpoints(folders: Sequence[str | Path], output: str | Path, half:
 def card_of_the_mean(folders: Sequence[Path]) -> ModelCard:
     """The card of the run that the checkpoints are from, without its claim to results: these are other weights."""
     card = folders[-1].parent / "README.md"
-    if card.is_file():
+    is_of_a_run = re.fullmatch(r"checkpoint-\d+", folders[-1].name)
+    if is_of_a_run and card in published_files(folders[-1].parent):
         card = ModelCard.load(card)
         card.data.eval_results = card.data.model_name = None
     else:
@@ -278,14 +349,16 @@ def published_files(folder: str | Path) -> list[Path]:
     """The files of a checkpoint that belong on the Hub: nothing hidden, nothing that a link brings from outside."""
     folder = Path(folder)
     home = folder.resolve()
+    homes = [home]
     if home.parent.name == "snapshots":  # of a Hub cache, where files are links into the same repository's blobs
-        home = home.parents[1]
+        homes.append(home.parents[1] / "blobs")
 
     def belongs(path: Path) -> bool:
         parts = path.relative_to(folder).parts
         hidden = any(part.startswith(".") for part in parts)
         of_the_run = parts[0].startswith("checkpoint-") or path.name == "trainer_state.json"
-        return path.is_file() and path.resolve().is_relative_to(home) and not hidden and not of_the_run
+        at_home = any(path.resolve().is_relative_to(home) for home in homes)
+        return path.is_file() and at_home and not hidden and not of_the_run
 
     return sorted({path for pattern in PUBLISHED for path in folder.glob(pattern) if belongs(path)})
 
@@ -293,10 +366,10 @@ def published_files(folder: str | Path) -> list[Path]:
 def push(folder: str | Path, repo_id: str, private: bool = False, dry_run: bool = False) -> list[Path]:
     """Uploads a checkpoint to the Hub; with `dry_run` only says what would go."""
     folder = Path(folder)
-    for name in ("config.json", "README.md"):
-        if not (folder / name).is_file():
-            raise ValueError(f"There is no {name} in {folder}: it is not a complete checkpoint.")
     files = published_files(folder)
+    for name in ("config.json", "README.md"):
+        if folder / name not in files:
+            raise ValueError(f"There is no {name} in {folder}: it is not a complete checkpoint.")
     if not any(path.suffix == ".safetensors" for path in files):
         raise ValueError(f"There are no weights in {folder}.")
     if dry_run:
@@ -308,7 +381,7 @@ def push(folder: str | Path, repo_id: str, private: bool = False, dry_run: bool 
     api.upload_folder(
         repo_id=repo_id,
         folder_path=folder,
-        allow_patterns=[str(path.relative_to(folder)) for path in files],
+        allow_patterns=[glob.escape(str(path.relative_to(folder))) for path in files],
         commit_message="Upload with hf_dualpath",
     )
     return files

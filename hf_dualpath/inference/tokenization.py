@@ -129,12 +129,16 @@ def load_tokenizers(
 ) -> tuple[PreTrainedTokenizerFast, PreTrainedTokenizerFast]:
     """Source and target tokenizer of a checkpoint's forward direction; the same object where they are joint."""
     if (Path(path) / SOURCE_FOLDER).is_dir():
-        return tuple(
-            AutoTokenizer.from_pretrained(path, subfolder=name, trust_remote_code=trust_remote_code)
-            for name in (SOURCE_FOLDER, TARGET_FOLDER)
-        )
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise OSError(f"There is no tokenizer in {path} that could be loaded: {str(error).splitlines()[0]}") from error
+        return tuple(_load(path, trust_remote_code, subfolder=name) for name in (SOURCE_FOLDER, TARGET_FOLDER))
+    tokenizer = _load(path, trust_remote_code)
     return tokenizer, tokenizer
+
+
+def _load(path: str | Path, trust_remote_code: bool, **options) -> PreTrainedTokenizerFast:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code, **options)
+        tokenizer("a word")  # some mistakes in its files show only now
+    except Exception as error:  # the library `tokenizers` raises nothing more special about a broken file
+        reason = " ".join(str(error).split())[:200]
+        raise OSError(f"There is no tokenizer in {path} that could be loaded: {reason}") from error
+    return tokenizer

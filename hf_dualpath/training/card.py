@@ -114,8 +114,11 @@ class ModelCard:
 
 
 def results_of(card: str | Path) -> dict[str, float]:
-    """The results that a card on the disk holds, by name; none where there is no card yet."""
+    """The results that a card on the disk holds, by name; none where there is no card yet, or half a one."""
     if not Path(card).is_file():
         return {}
-    results = HubCard.load(card).data.eval_results or ()
+    try:
+        results = HubCard.load(card).data.eval_results or ()
+    except (ValueError, yaml.YAMLError):  # killed while it was written
+        return {}
     return {f"{r.dataset_split}_{r.dataset_config}_{r.metric_type}": r.metric_value for r in results}

@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ..errors import DataError
 from ..inference.checkpoints import checkpoint_folder
+from ..inference.splitting import replace_surrogates
 from ..inference.text import read_lines, read_raw_lines
 from ..inference.tokenization import load_tokenizers, train_bpe_tokenizer, train_word_tokenizer
 from ..toy import toy_splits
@@ -132,7 +133,7 @@ def select_pairs(columns: Columns, source_column: str, target_column: str, origi
 def as_text(value, origin: str) -> str:
     if isinstance(value, (list, dict, bytes)):
         raise DataError(f"{origin} has {type(value).__name__} values where sentences should be.")
-    return "" if value is None else str(value)
+    return "" if value is None else replace_surrogates(str(value))
 
 
 def load_pairs(arguments: DataArguments) -> DatasetDict:

@@ -6,12 +6,17 @@ from enum import Enum
 from pathlib import Path
 
 from datasets import Dataset, DatasetDict
-from safetensors.torch import load_file
 from transformers import TrainerState, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import logging
 
-from ..inference.checkpoints import WEIGHTS, average_checkpoints, last_checkpoints, last_complete_checkpoint
+from ..inference.checkpoints import (
+    WEIGHTS,
+    average_checkpoints,
+    last_checkpoints,
+    last_complete_checkpoint,
+    read_weights,
+)
 from ..inference.tokenization import has_tokenizers, load_tokenizers
 from ..model.configuration_dualpath import DualPathConfig, SiMTConfig
 from ..model.modeling_dualpath import DualPathForConditionalGeneration, SiMTForConditionalGeneration
@@ -112,7 +117,7 @@ def train(recipe: str | Path | None, overrides: list[str]) -> DualPathTrainer:
             trainer.train(resume_from_checkpoint=resume)
             save_result(trainer)
         check_same_sizes(trainer.core, output)
-        trainer.core.load_state_dict(load_file(output / WEIGHTS), strict=False)
+        trainer.core.load_state_dict(read_weights(output / WEIGHTS), strict=False)
         results = results_of(output / "README.md") if finished else {}
         missing = [split for split in ("validation", "test") if split in pairs and not measured(split, results)]
         for split in missing:
@@ -129,7 +134,10 @@ def has_finished(output: Path, arguments: DualPathTrainingArguments) -> bool:
     """Whether a run left its final model here, and its plan was at least as long as what is asked for now."""
     if not (output / TRAINER_STATE_NAME).is_file():
         return False
-    state = TrainerState.load_from_json(str(output / TRAINER_STATE_NAME))
+    try:
+        state = TrainerState.load_from_json(str(output / TRAINER_STATE_NAME))
+    except (ValueError, TypeError):  # killed while it was written
+        return False
     if arguments.max_steps > 0:
         return state.max_steps >= arguments.max_steps
     return state.num_train_epochs >= arguments.num_train_epochs

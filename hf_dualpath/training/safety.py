@@ -25,7 +25,9 @@ def one_run_in(folder: str | Path, is_main_process: bool = True) -> Iterator[Non
 
     with writing_to(folder):
         home.mkdir(parents=True, exist_ok=True)
-        file = (home / LOCK).open("a+")
+        # Not through a link: the lock's own text would overwrite what it leads to.
+        descriptor = os.open(home / LOCK, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
+        file = os.fdopen(descriptor, "a+")
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from safetensors.torch import load_file
 from transformers.utils import logging
 
-from ..inference.checkpoints import checkpoint_folder, load_config
+from ..inference.checkpoints import checkpoint_folder, load_config, read_weights
 from ..model.configuration_dualpath import DualPathConfig, SiMTConfig
 from ..model.modeling_dualpath import SiMTForConditionalGeneration
 from .arguments import ModelArguments
@@ -44,7 +43,7 @@ def start_from(model, checkpoint: str | Path) -> tuple[int, int]:
         raise FileNotFoundError(f"`init_from`: there are no .safetensors weights in {checkpoint}.")
     weights = {}
     for file in files:
-        weights |= load_file(file)
+        weights |= read_weights(file)
     names = model.state_dict()
     if isinstance(model, SiMTForConditionalGeneration):
         weights = {name.removeprefix("forward_model."): tensor for name, tensor in weights.items()} | weights

@@ -36,6 +36,12 @@ def _register_models():
     from .modeling_dualpath import SiMTModel  # noqa: F401
 
 
+def _check_labels(num_labels: int = 2, **_):
+    """A translator has no labels, but the library would make a table of that many."""
+    if num_labels > LARGEST:
+        raise ValueError(f"`num_labels` is a number of at most {LARGEST}, not {num_labels}.")
+
+
 @strict
 class SiMTConfig(PreTrainedConfig):
     r"""
@@ -116,6 +122,7 @@ class SiMTConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs):
         _register_models()
+        _check_labels(**kwargs)
         self.decoder_vocab_size = self.decoder_vocab_size or self.vocab_size
         if self.causal_encoder is None and self.policy in POLICIES:
             self.causal_encoder = not self.policy_class.reads_everything
@@ -234,6 +241,7 @@ class DualPathConfig(PreTrainedConfig):
     is_encoder_decoder: bool = True
 
     def __post_init__(self, **kwargs):
+        _check_labels(**kwargs)
         if not isinstance(self.forward_config, SiMTConfig):
             self.forward_config = SiMTConfig(**(self.forward_config or {}))
         self.source_language = self.source_language or self.forward_config.source_language or "source"

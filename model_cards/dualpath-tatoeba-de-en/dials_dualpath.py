@@ -37,15 +37,15 @@ class Dials:
     frontier: int = 2
 
     def __post_init__(self):
-        if not 0 < self.write_threshold <= 1:
+        if not isinstance(self.write_threshold, (int, float)) or not 0 < self.write_threshold <= 1:
             raise ValueError(f"`write_threshold` lies in (0, 1], not at {self.write_threshold}.")
         for name in ("min_lag", "max_lag", "wait_k"):
             value = getattr(self, name)
-            if value is not None and value < 1:
+            if value is not None and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"`{name}` is a number of source tokens, at least 1, not {value}.")
-        if self.agreement < 1:
+        if not isinstance(self.agreement, int) or self.agreement < 1:
             raise ValueError(f"`agreement` is a number of hypotheses, at least 1, not {self.agreement}.")
-        if self.frontier < 0:
+        if not isinstance(self.frontier, int) or self.frontier < 0:
             raise ValueError(f"`frontier` is a number of source tokens, at least 0, not {self.frontier}.")
         if self.min_lag and self.max_lag and self.min_lag > self.max_lag:
             raise ValueError(f"`min_lag` ({self.min_lag}) is larger than `max_lag` ({self.max_lag}).")

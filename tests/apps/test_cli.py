@@ -197,6 +197,23 @@ def test_closed_standard_streams(checkpoint, capsys, monkeypatch):
     assert "Standard output is closed" in fails(capsys, "translate", "--model", checkpoint, "Hallo")
 
 
+def test_a_closed_standard_error(checkpoint, capsys, monkeypatch, tmp_path):
+    (tmp_path / "t.de").write_text("Der Hund\n")
+    monkeypatch.setattr(sys, "stderr", None)
+    assert run(capsys, "translate", "--model", checkpoint, "--file", str(tmp_path / "t.de")).count("\n") == 1
+
+
+def test_a_terminal_that_cannot_show_a_letter(monkeypatch, tmp_path):
+    screen = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", screen)
+    report = tmp_path / "\u6f22\udcff"
+    report.mkdir()
+    with pytest.raises(SystemExit):
+        main(["compare", str(report)])
+    print(report.name, flush=True)
+    assert screen.buffer.getvalue() == b"??\n"
+
+
 def test_an_argument_that_is_not_utf8(checkpoint):
     command = [sys.executable, "-m", "hf_dualpath", "translate", "--model", checkpoint, "--json", b"Der H\xffnd"]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")

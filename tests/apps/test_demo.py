@@ -5,6 +5,7 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -436,6 +437,16 @@ def test_only_the_page_calls(page_url, path):
     for page in ("info", "deep_link?session_hash=a", "openapi.json", "file=pyproject.toml"):
         with pytest.raises(HTTPError, match="403"):
             urlopen(f"{page_url.local_url}gradio_api/{page}", timeout=30)
+
+
+def test_a_request_has_a_size(page_url):
+    """The name of a session is kept, and would be as long as somebody likes."""
+    call = {"data": [], "fn_index": 0, "session_hash": "x" * 300_000}
+    assert post(page_url, "queue/join", json.dumps(call).encode())[0] == 413
+    connection = HTTPConnection("127.0.0.1", page_url.server_port, timeout=30)
+    connection.request("POST", "/gradio_api/queue/join", iter([b"{}"]), encode_chunked=True)  # of no known size
+    assert connection.getresponse().status == 413
+    assert not any(len(tab) > 100 for tab in page_url.sessions.open)
 
 
 def memory() -> float:

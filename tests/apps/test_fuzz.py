@@ -4,6 +4,7 @@ import copy
 import gzip
 import json
 import math
+import shutil
 from dataclasses import fields
 
 import pytest
@@ -65,6 +66,11 @@ def attempt(*arguments: str):
         ("average model --last 1 --output mean", "fewer than 1"),
         ("convert marian model model --output new", "not a Marian translator"),
         ("push model me/model/too/long --dry-run --colour", "unrecognized"),
+        ("demo --model model --no-browser --port 99999999", "from 1 to 65535"),
+        ("demo --model model --no-browser --port 0", "from 1 to 65535"),
+        ("train toy --output_dir run --max_train_pairs 9 --d_model 30", "`d_model` (30) must be a multiple"),
+        ("train toy --output_dir run --max_train_pairs 9 --dropout 2", "`dropout` is a probability"),
+        ("train toy --output_dir run --max_train_pairs 9 --encoder_layers 0", "`encoder_layers` is a number"),
     ],
 )
 def test_mistakes(command, message, place, capsys, monkeypatch):
@@ -166,3 +172,122 @@ def command_lines(draw) -> list[str]:
 def test_no_command_line_ends_in_a_traceback(place, monkeypatch, words):
     monkeypatch.chdir(place)
     attempt(*words)
+
+
+# --- folders of other people -----------------------------------------------------------------------------------------
+
+GARBAGE = ("{}", "[]", "null", '"text"', "", "{", "\xff", "[" * 100_000)
+FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+
+
+def translate_with_file(place, name: str, content: bytes):
+    """Translates with another file in the checkpoint, and puts the old one back."""
+    file = place / "model" / name
+    before = file.read_bytes()
+    try:
+        file.write_bytes(content)
+        attempt("translate", "--model", str(place / "model"), "Ein Hund.")
+    finally:
+        file.write_bytes(before)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_garbage_in_a_checkpoint(name, place):
+    for text in GARBAGE:
+        translate_with_file(place, name, text.encode("latin-1"))
+
+
+WRONG = {
+    "tokenizer_config.json": [
+        {"tokenizer_class": 5},
+        {"pad_token": 5},
+        {"eos_token": None},
+        {"eos_token": "not in the vocabulary"},
+        {"added_tokens_decoder": {"x": 1}},
+        {"model_max_length": "x"},
+        {"split_special_tokens": "x"},
+    ],
+    "tokenizer.json": [{"model": {}}, {"normalizer": {"type": "Replace", "pattern": {"Regex": "("}, "content": ""}}],
+    "generation_config.json": [
+        {"max_length": "x"},
+        {"write_threshold": "x"},
+        {"max_lag": "x"},
+        {"min_lag": [1]},
+        {"no_repeat_ngram_size": "x"},
+        {"watermarking_config": {"a": 1}},
+    ],
+    "config.json": [{"attn_implementation": "somebody/kernel"}, {"num_labels": 10**9}, {"quantization_config": 5}],
+}
+
+
+@pytest.mark.parametrize("name, change", [(name, change) for name, changes in WRONG.items() for change in changes])
+def test_wrong_values_in_a_checkpoint(name, change, place):
+    settings = json.loads((place / "model" / name).read_text())
+    translate_with_file(place, name, json.dumps(settings | change).encode())
+
+
+def test_tokens_that_the_model_does_not_have(place, capsys):
+    settings = json.loads((place / "model" / "tokenizer.json").read_text())
+    vocabulary = settings["model"]["vocab"]
+    settings["model"]["vocab"] = {token: index + 1000 * (index > 300) for token, index in vocabulary.items()}
+    whole = (place / "model" / "tokenizer.json").read_text()
+    try:
+        (place / "model" / "tokenizer.json").write_text(json.dumps(settings))
+        message = fails(capsys, "translate", "--model", str(place / "model"), "Ein Hund.")
+    finally:
+        (place / "model" / "tokenizer.json").write_text(whole)
+    assert "tokenizer has a token" in message
+
+
+def test_a_kernel_of_the_hub_is_code(place, capsys):
+    """transformers would import it where the package `kernels` is installed."""
+    settings = json.loads((place / "model" / "config.json").read_text())
+    folder = place / "kernel"
+    folder.mkdir()
+    for change in (
+        {"attn_implementation": "kernels-community/x"},
+        {"attn_implementation": {"forward_config": "kernels-community/x"}},
+    ):
+        (folder / "config.json").write_text(json.dumps(settings | change))
+        assert "it is not run" in fails(capsys, "translate", "--model", str(folder), "Ein Hund.")
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff" * 100, None], ids=["empty", "noise", "cut"])
+def test_damaged_weights(damage, place, capsys, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(place / "model", folder)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000] if damage is None else damage)
+    (tmp_path / "config.json").write_text("{}")
+    start = ["--output_dir", str(tmp_path / "run"), "--max_steps", "1", "--init_from", str(folder)]
+    start += ["--train_source", str(place / "t.de"), "--train_target", str(place / "t.en")]
+    for command in (
+        ["translate", "--model", str(folder), "Ein Hund."],
+        ["average", str(place / "model"), str(folder), "--output", str(tmp_path / "mean")],
+        ["train", "toy", *start],
+        ["convert", "fairseq", str(weights), "--config", str(tmp_path / "config.json"), "--output", str(tmp_path)],
+    ):
+        assert "cut short" in fails(capsys, *command)
+    assert not (tmp_path / "mean").exists()
+
+
+@pytest.mark.parametrize(
+    "report, message",
+    [
+        ({"directions": {"de-en": {"figures": dict.fromkeys(("AL (words)", "BLEU"), "x")}}, "dials": {}}, "report"),
+        ({"directions": {"de-en": {"figures": {}}}, "dials": {}}, "report"),
+        ({"directions": [1]}, "report"),
+    ],
+)
+def test_reports_of_another_shape(report, message, tmp_path, capsys):
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    (tmp_path / "sentences.de-en.jsonl").write_text('{"text": 3, "reference": null}\n')
+    assert message in fails(capsys, "compare", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "text", ["3\n", '{"delays": [1]}\n', "{", "\xff", '{"delays": 3, "prediction": "a"}', "[" * 9999]
+)
+def test_logs_of_another_shape(text, tmp_path, capsys):
+    (tmp_path / "instances.log").write_bytes(text.encode("latin-1"))
+    assert "not an instance log" in fails(capsys, "compare", str(tmp_path))

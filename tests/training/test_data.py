@@ -15,6 +15,7 @@ from hf_dualpath.training.data import (
     load_pairs,
     make_tokenizers,
     pair_lengths,
+    read_table,
     tokenize_pairs,
 )
 
@@ -182,6 +183,11 @@ def test_numbers_become_text(tmp_path):
 def test_damaged_tables(name, text, message, tmp_path):
     with pytest.raises(DataError, match=message):
         pairs_of(tmp_path / name, text)
+
+
+def test_half_characters_become_a_sign(tmp_path):
+    (tmp_path / "t.jsonl").write_text('{"de": "a\\ud800b", "en": "c"}\n')
+    assert read_table(tmp_path / "t.jsonl", "de", "en")["source"] == ["a\ufffdb"]
 
 
 def test_empty_pairs_can_be_skipped(tmp_path):

@@ -3,10 +3,13 @@
 import json
 import logging
 import os
+import pickle
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,9 +19,18 @@ from test_run import TINY
 from test_trainer import launch, trainer, weights
 from transformers import Trainer, TrainerCallback
 
-from hf_dualpath.inference.checkpoints import average_checkpoints, digest, last_checkpoints, last_complete_checkpoint
+from hf_dualpath.inference.checkpoints import (
+    average_checkpoints,
+    digest,
+    last_checkpoints,
+    last_complete_checkpoint,
+    mark_complete,
+)
+from hf_dualpath.toy import generate_pairs
 from hf_dualpath.training.card import results_of
+from hf_dualpath.training.run import has_finished
 from hf_dualpath.training.safety import LOCK, one_run_in
+from hf_dualpath.training.settings import parse_recipe
 from hf_dualpath.training.trainer import DualPathTrainer
 
 
@@ -104,6 +116,97 @@ model-index:
 """
 
 
+@pytest.mark.parametrize("mark", ["[1]", "{", "3", '{"config.json": 5}', '{"config.json": ["x", 5]}', "\xff"])
+def test_a_mark_that_says_nothing(mark, tmp_path, caplog):
+    for number in (2, 4):
+        (tmp_path / f"checkpoint-{number}").mkdir()
+        (tmp_path / f"checkpoint-{number}" / "config.json").write_text("{}")
+        mark_complete(tmp_path / f"checkpoint-{number}")
+    (tmp_path / "checkpoint-4" / "complete").write_bytes(mark.encode("latin-1"))
+    with caplog.at_level(logging.WARNING):
+        assert last_complete_checkpoint(tmp_path).endswith("checkpoint-2")
+    assert "checkpoint-4" in caplog.messages[0]
+
+
+def test_copies_of_a_checkpoint_are_left_alone(tmp_path):
+    for name in ("checkpoint-2", "checkpoint-best", "checkpoint-9-copy", "checkpoint-"):
+        (tmp_path / name).mkdir()
+        mark_complete(tmp_path / name)
+    assert last_complete_checkpoint(tmp_path).endswith("checkpoint-2")
+
+
+class Pickled:
+    """Runs when it is unpickled."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return Path.write_text, (self.mark, "ran")
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"])
+def test_resuming_runs_no_pickle(name, two_checkpoints, tmp_path):
+    """A checkpoint of somebody else, whose mark is right."""
+    shutil.copytree(two_checkpoints, tmp_path / "run")
+    (tmp_path / "run" / "checkpoint-4" / name).write_bytes(pickle.dumps(Pickled(tmp_path / "it-ran")))
+    mark_complete(tmp_path / "run" / "checkpoint-4")
+    try:
+        trainer(tmp_path / "run", max_steps=5).train(resume_from_checkpoint=True)
+    except pickle.UnpicklingError:
+        pass
+    assert not (tmp_path / "it-ran").exists()
+
+
+# --- killed ----------------------------------------------------------------------------------------------------------
+
+KILLED = """
+import os, random, signal, sys
+sys.path[:0] = [{tests!r}, {tests!r} + "/training"]
+import torch
+from test_trainer import trainer
+torch.set_num_threads(1)
+random.seed(0)
+
+def train(folder, death=None):
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1]
+    events = 0
+
+    def hook(event, arguments):
+        nonlocal events
+        if event in ("open", "os.rename", "os.remove", "os.mkdir") and str(arguments[0]).startswith(folder):
+            events += 1
+            if events == death:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+    try:
+        trainer(folder, max_steps=8, save_steps=1, save_total_limit=2).train(resume_from_checkpoint=True)
+    except BaseException as error:
+        print(repr(error), file=sys.stderr, flush=True)
+        os._exit(1)
+    os._exit(0)
+
+assert train(sys.argv[1] + "/whole") == 0
+deaths = [train(sys.argv[1] + "/cut", random.randrange(1, 40)) for _ in range(int(sys.argv[2]))]
+assert set(deaths) <= {{0, signal.SIGKILL}}, deaths
+print(deaths.count(signal.SIGKILL))
+assert train(sys.argv[1] + "/cut") == 0
+"""
+
+
+@pytest.mark.parametrize("times", [6, pytest.param(25, marks=pytest.mark.slow)])
+def test_a_training_that_is_killed_again_and_again(times, tmp_path):
+    """With `kill -9`, each time in the middle of some file: it ends with the weights of one that was left alone."""
+    (tmp_path / "killed.py").write_text(KILLED.format(tests=str(ROOT / "tests")))
+    output = launch(sys.executable, str(tmp_path / "killed.py"), str(tmp_path), str(times))
+    assert int(output.stdout.split()[-1]) >= times - 2, "most of them died"
+    whole, cut = (weights(tmp_path / name / "checkpoint-8") for name in ("whole", "cut"))
+    assert all(torch.equal(whole[name], cut[name]) for name in whole)
+
+
 # --- starting again --------------------------------------------------------------------------------------------------
 
 
@@ -169,6 +272,29 @@ def test_other_sizes_are_one_sentence(sizes, two_checkpoints, capsys):
     with pytest.raises(ValueError, match="other sizes .* or another `output_dir`") as error:
         trainer(two_checkpoints, dual_model(**sizes)).train(resume_from_checkpoint=True)
     assert "\n" not in str(error.value) and "mismatch" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("state", ["", '{"epoch": 0.4, "glo', "[1]", '{"colour": 1}'])
+def test_a_run_that_was_killed_in_its_last_line_can_be_started_again(state, tmp_path):
+    _, _, settings = parse_recipe("toy", ["--output_dir", str(tmp_path)])
+    (tmp_path / "trainer_state.json").write_text(state)
+    assert not has_finished(tmp_path, settings)
+
+
+@pytest.mark.parametrize("card", ["", "---\nlanguage: de\nmodel-index:\n- name: [", "---\n3\n---\n", CARD[:80]])
+def test_half_a_card_has_no_results(card, tmp_path):
+    (tmp_path / "README.md").write_text(card)
+    assert results_of(tmp_path / "README.md") == {}
+
+
+def test_a_lock_that_is_a_link(tmp_path):
+    """In a folder of somebody else: what it leads to would have been emptied."""
+    (tmp_path / "diary").write_text("dear diary")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / LOCK).symlink_to(tmp_path / "diary")
+    with pytest.raises(OSError, match="cannot be written"), one_run_in(tmp_path / "run"):
+        pass
+    assert (tmp_path / "diary").read_text() == "dear diary"
 
 
 # --- two runs in one folder ------------------------------------------------------------------------------------------
@@ -267,12 +393,14 @@ assert not left_behind()
 """
 
 WHOLE_RUN_ON_TWO = """
-import sys
+import os, sys
 sys.path[:0] = [{tests!r}, {tests!r} + "/training"]
 from test_run import TINY
 from test_trainer import left_behind
 from hf_dualpath.training.run import main
-main(["toy", "--output_dir", sys.argv[1], *TINY.split(), "--max_steps", "2"])
+pairs = os.path.dirname(sys.argv[1]) + "/pairs.tsv"
+data = ["--train_file", pairs, "--validation_file", pairs]
+main(["toy", "--output_dir", sys.argv[1], *TINY.split(), "--max_steps", "2", *data])
 assert not left_behind()
 """
 
@@ -280,6 +408,8 @@ assert not left_behind()
 @pytest.mark.parametrize("script", [STOP_ONE_OF_TWO, WHOLE_RUN_ON_TWO], ids=["stop", "run"])
 def test_two_processes_end_together(script, tmp_path):
     (tmp_path / "two.py").write_text(script.format(tests=str(ROOT / "tests")))
+    rows = ["de\ten", *(f"{pair.source}\t{pair.target}" for pair in generate_pairs(60, seed=1, max_words=6))]
+    (tmp_path / "pairs.tsv").write_text("\n".join(rows))
     config = str(ROOT / "scripts/accelerate_configs/two_cpu_processes.yaml")
     accelerate = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", config]
     output = launch(*accelerate, "--main_process_port", "0", str(tmp_path / "two.py"), str(tmp_path / "out"))
