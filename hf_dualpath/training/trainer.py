@@ -42,6 +42,7 @@ from .safety import StopSignals, one_run_in, writing_to
 
 
 logger = logging.get_logger(__name__)
+LAG_SHARE = 0.25  # of the batches have a `max_lag` where `hard_max_lag` allows one
 # Settings of the library that mean nothing here, and what does instead.
 WITHOUT_EFFECT = {
     "per_device_train_batch_size": "batches are as large as `max_tokens` allows",
@@ -124,8 +125,9 @@ class DualPathTrainer(Trainer):
         eval_dataset (`Dataset` or `dict[str, Dataset]`, *optional*): With the texts `source` and `target`.
         tokenizers (pair of `PreTrainedTokenizerFast`): Of the source and the target side; twice the same where joint.
         loss (callable, *optional*):
-            Another loss, of the model's outputs along the expected path and the batch. It returns a data class of
-            tensors, each a sum over the batch: `total`, `target_tokens`, and parts to log, see [`DualPathLoss`].
+            Another loss, of the batch and the model's outputs along the expected path (and the hard path, where a
+            setting asks for that). It returns a data class of tensors, each a sum over the batch: `total`,
+            `target_tokens`, and parts to log, see [`DualPathLoss`].
         kwargs: Further arguments of `Trainer`. `compute_metrics` gets the tokens that were written and those of the
             references, once for each direction.
 
@@ -275,7 +277,7 @@ class DualPathTrainer(Trainer):
     def compute_loss(
         self, model, inputs, return_outputs: bool = False, num_items_in_batch: torch.Tensor | None = None
     ):
-        outputs = self.expected_path(model, inputs)
+        outputs = self.outputs_of(model, inputs)
         loss = self.loss(outputs, inputs)
         total = loss.total / (loss.target_tokens if num_items_in_batch is None else num_items_in_batch)
         if not torch.isfinite(total):
@@ -293,28 +295,50 @@ class DualPathTrainer(Trainer):
         total = total * self.accelerator.num_processes if num_items_in_batch is not None else total
         return (total, outputs) if return_outputs else total
 
-    def expected_path(self, model, inputs: dict[str, torch.Tensor]):
-        """Outputs of the model along the expected path."""
-        k = self.args.multipath_k
+    def outputs_of(self, model, inputs: dict[str, torch.Tensor]):
+        """Outputs of the model along the expected path, and along the hard path where the loss needs that."""
+        args = self.args
+        decides = self.learns_path and (args.hard_weight or (args.dual_weight and args.duality_path == "hard"))
         settings = {
             "input_ids": inputs["input_ids"],
             "attention_mask": self.real_tokens(inputs)[0],
-            "path": "expected",
-            "dials": Dials(wait_k=int(torch.randint(1, k + 1, ()))) if k else None,
+            "path": "both" if decides else "expected",
+            "dials": self.draw_dials(),
         }
         if self.is_dual:
             return model(**settings, labels=inputs["labels"], return_loss=False)
         start = self.core.prepare_decoder_input_ids_from_labels(inputs["labels"])
         return model(**settings, decoder_input_ids=start)
 
+    def draw_dials(self) -> Dials:
+        """The dials of one batch, drawn where the settings give a range; they steer fixed policies and hard paths."""
+        args, dials = self.args, Dials()
+        if args.multipath_k:
+            dials.wait_k = int(torch.randint(1, args.multipath_k + 1, ()))
+        low, high = args.hard_threshold_low, args.hard_threshold_high
+        dials.write_threshold = low if low == high else low + (high - low) * float(torch.rand(()))
+        if args.hard_max_lag and torch.rand(()) < LAG_SHARE:
+            dials.max_lag = int(torch.randint(1, args.hard_max_lag + 1, ()))
+        return dials
+
     def loss_of_the_paper(self, outputs, inputs: dict[str, torch.Tensor]) -> DirectionLoss | DualPathLoss:
         args, labels, mask = self.args, inputs["labels"], self.real_tokens(inputs)[0]
         latency_weight = args.latency_weight if self.learns_path else 0.0
         variance_weight = args.variance_weight if self.learns_path else 0.0
+        hard_weight = args.hard_weight if self.learns_path else 0.0
+        row_variance_weight = args.row_variance_weight if self.learns_path else 0.0
         if not self.is_dual:
             pad = self.core.config.pad_token_id
             return direction_loss(
-                outputs, mask, labels, pad, latency_weight, variance_weight, args.label_smoothing_factor
+                outputs,
+                mask,
+                labels,
+                pad,
+                latency_weight,
+                variance_weight,
+                args.label_smoothing_factor,
+                hard_weight=hard_weight,
+                row_variance_weight=row_variance_weight,
             )
         return dual_path_loss(
             outputs,
@@ -330,10 +354,13 @@ class DualPathTrainer(Trainer):
             segment=args.segment,
             forward_duality=args.forward_duality,
             backward_duality=args.backward_duality,
+            hard_weight=hard_weight,
+            row_variance_weight=row_variance_weight,
+            duality_path=args.duality_path,
         )
 
     def log(self, logs: dict[str, float], start_time: float | None = None):
-        """Adds the parts of the loss since the last log: entropies a token, latency and duality a sentence."""
+        """Adds the parts of the loss since the last log: entropies and row variance a token, the rest a sentence."""
         if "loss" in logs and self._sums:
             names = sorted(self._sums)
             values = torch.tensor([float(self._sums[name]) for name in names], device=self.args.device)
@@ -341,7 +368,7 @@ class DualPathTrainer(Trainer):
             tokens, sentences, forward = (sums.pop(name) for name in ("target_tokens", "sentences", "forward_tokens"))
             sums.pop("total")
             for name, value in sums.items():
-                if name.endswith("cross_entropy"):
+                if name.endswith(("cross_entropy", "row_variance")):
                     logs[name] = value / (tokens - forward if name.startswith("backward") else forward)
                 else:
                     logs[name] = value / sentences
