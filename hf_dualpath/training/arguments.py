@@ -133,6 +133,16 @@ class DataArguments:
     long_pair_repeats: int = field(
         default=1, metadata={"help": "An epoch shows each long training pair so often: streams are made of long ones."}
     )
+    plain_source_share: float = field(
+        default=0.0,
+        metadata={
+            "help": "Make so many of the training sources plain, as live text is: lower-cased, without punctuation "
+            "or both. Targets stay, so with two directions such a pair teaches one."
+        },
+    )
+    joined_share: float = field(
+        default=0.0, metadata={"help": "Add two or three short training pairs in a row: so many for each pair."}
+    )
     max_length: int = field(default=256, metadata={"help": "Leave out training pairs with more tokens on a side."})
     max_length_ratio: float = field(
         default=4.0, metadata={"help": "Leave out training pairs whose longer side has so many times the tokens."}

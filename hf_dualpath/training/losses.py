@@ -82,12 +82,12 @@ def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, label_smoothing
 
 def latency_loss(alphas: tuple[Tensor, ...], source_mask: Tensor, target_mask: Tensor) -> tuple[Tensor, Tensor]:
     """DAL of the expected delays, averaged over the heads of all deciding layers, and the variance over those
-    heads; both summed over sentences."""
+    heads; both of each sentence."""
     delays = torch.cat([expected_delays(a) for a in alphas], dim=1)  # batch, head, target
     dal = differentiable_average_lagging(
         average_over_heads(delays), source_mask.sum(-1), target_mask.sum(-1), target_mask
     )
-    return dal.sum(), head_delay_variance(delays, target_mask).sum()
+    return dal, head_delay_variance(delays, target_mask)
 
 
 @dataclass
@@ -113,6 +113,7 @@ def direction_loss(
     label_smoothing: float = 0.1,
     hard_weight: float = 0.0,
     row_variance_weight: float = 0.0,
+    teaches: Tensor | None = None,
 ) -> DirectionLoss:
     r"""
     Loss of one direction (eq. 7), and what makes its path decide.
@@ -130,11 +131,15 @@ def direction_loss(
             that the policy learns from: shared out, the latency would count for more.
         row_variance_weight (`float`, *optional*, defaults to 0.0):
             Weight of the variance of each row of alpha, summed over target tokens and averaged over heads.
+        teaches (`torch.BoolTensor` of shape `(batch,)`, *optional*): Sentences that count, by default all.
     """
     target_mask = (labels != -100) & (labels != pad_token_id)
+    latency, variance = latency_loss(outputs.alphas, attention_mask.bool(), target_mask)
+    if teaches is not None:
+        latency, variance, target_mask = latency * teaches, variance * teaches, target_mask & teaches[:, None]
+    latency, variance = latency.sum(), variance.sum()
     gold = labels.masked_fill(~target_mask, -100)
     cross_entropy = label_smoothed_cross_entropy(outputs.logits, gold, label_smoothing)
-    latency, variance = latency_loss(outputs.alphas, attention_mask.bool(), target_mask)
     hard = spread = torch.zeros_like(cross_entropy)
     if hard_weight:
         hard = label_smoothed_cross_entropy(outputs.hard_output.logits, gold, label_smoothing)
@@ -193,6 +198,7 @@ def dual_path_loss(
     hard_weight: float = 0.0,
     row_variance_weight: float = 0.0,
     duality_path: str = "expected",
+    teaches: Tensor | None = None,
 ) -> DualPathLoss:
     r"""
     Joint loss of both directions, `L_F + L_B + lambda_dual (Omega_F + Omega_B)` (eq. 13).
@@ -213,6 +219,8 @@ def dual_path_loss(
         hard_weight, row_variance_weight (`float`, *optional*, defaults to 0.0): See [`direction_loss`].
         duality_path (`str`, *optional*, defaults to `"expected"`):
             Which path of one direction guides the other: its alpha, or `"hard"`, the one that decoding would take.
+        teaches (`torch.BoolTensor` of shape `(batch, 2)`, *optional*):
+            Which sentences teach the forward and the backward direction, by default all both. Duality takes all.
     """
     source_mask = outputs.source_mask if attention_mask is None else attention_mask.bool()
     target_mask = outputs.target_mask
@@ -221,8 +229,9 @@ def dual_path_loss(
     ahead, back = outputs.forward_output, outputs.backward_output
     gold, source = labels.masked_fill(~target_mask, -100), input_ids.masked_fill(~source_mask, -100)
     rest = (variance_weight, label_smoothing, hard_weight, row_variance_weight)
-    forward = direction_loss(ahead, source_mask, gold, -100, latency_weight, *rest)
-    backward = direction_loss(back, target_mask, source, -100, backward_latency_weight, *rest)
+    teaches_forward, teaches_backward = (None, None) if teaches is None else teaches.T
+    forward = direction_loss(ahead, source_mask, gold, -100, latency_weight, *rest, teaches_forward)
+    backward = direction_loss(back, target_mask, source, -100, backward_latency_weight, *rest, teaches_backward)
     omega_f = omega_b = torch.zeros_like(forward.total)
     if dual_weight and (forward_duality or backward_duality):
         if len(ahead.selection_probabilities) != 1:

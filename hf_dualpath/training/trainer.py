@@ -121,7 +121,9 @@ class DualPathTrainer(Trainer):
         model: The model to train, or one of PEFT's around it; none where `model_init` is given.
         args ([`DualPathTrainingArguments`]): Settings.
         data_collator (*optional*): Makes a batch of tokenized pairs; by default [`PairCollator`].
-        train_dataset (`Dataset`): With the texts `source` and `target`, or with `input_ids` and `labels`.
+        train_dataset (`Dataset`):
+            With the texts `source` and `target`, or with `input_ids` and `labels`. In an optional column `teaches` two
+            truth values say whether a pair teaches the forward and the backward direction.
         eval_dataset (`Dataset` or `dict[str, Dataset]`, *optional*): With the texts `source` and `target`.
         tokenizers (pair of `PreTrainedTokenizerFast`): Of the source and the target side; twice the same where joint.
         loss (callable, *optional*):
@@ -209,7 +211,8 @@ class DualPathTrainer(Trainer):
             return pairs
         self.check_texts(pairs, "train_dataset")
         with self.args.main_process_first(desc="tokenizing"):
-            return tokenize_pairs(pairs.select_columns(["source", "target"]), *self.tokenizers, max_length)
+            columns = [name for name in ("source", "target", "teaches") if name in pairs.column_names]
+            return tokenize_pairs(pairs.select_columns(columns), *self.tokenizers, max_length)
 
     def check_texts(self, pairs: Dataset, name: str):
         if not {"source", "target"} <= set(pairs.column_names):
@@ -259,6 +262,13 @@ class DualPathTrainer(Trainer):
         source = batch["attention_mask"].bool() if "attention_mask" in batch else batch["input_ids"] != pad
         return source, (batch["labels"] != -100) & (batch["labels"] != pad)
 
+    def taught_tokens(self, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Numbers of target tokens that teach the forward and the backward direction."""
+        source, target = self.real_tokens(batch)
+        if "teaches" in batch:
+            target, source = (mask & rows[:, None] for mask, rows in zip((target, source), batch["teaches"].T))
+        return target.sum(), source.sum() if self.is_dual else torch.zeros_like(source.sum())
+
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor:
         """Target tokens of one update, of both directions, on all devices.
 
@@ -266,8 +276,7 @@ class DualPathTrainer(Trainer):
         """
         count = torch.tensor([0, self._stop.received])
         for batch in batch_samples:
-            source, target = self.real_tokens(batch)
-            count[0] += target.sum().cpu() + (source.sum().cpu() if self.is_dual else 0)
+            count[0] += sum(self.taught_tokens(batch)).cpu()
         tokens, stop = self.accelerator.reduce(count.to(device), reduction="sum")
         self._stop_callback.agreed = bool(stop)
         if stop and not self._stop.received:
@@ -290,7 +299,7 @@ class DualPathTrainer(Trainer):
         for name, part in parts(loss).items():
             self._sums[name] += part
         self._sums["sentences"] += float(inputs["labels"].shape[0])
-        self._sums["forward_tokens"] += self.real_tokens(inputs)[1].sum()
+        self._sums["forward_tokens"] += self.taught_tokens(inputs)[0]
         # Data parallelism averages gradients over processes, and ours are shares of one sum.
         total = total * self.accelerator.num_processes if num_items_in_batch is not None else total
         return (total, outputs) if return_outputs else total
@@ -323,6 +332,7 @@ class DualPathTrainer(Trainer):
 
     def loss_of_the_paper(self, outputs, inputs: dict[str, torch.Tensor]) -> DirectionLoss | DualPathLoss:
         args, labels, mask = self.args, inputs["labels"], self.real_tokens(inputs)[0]
+        teaches = inputs.get("teaches")
         latency_weight = args.latency_weight if self.learns_path else 0.0
         variance_weight = args.variance_weight if self.learns_path else 0.0
         hard_weight = args.hard_weight if self.learns_path else 0.0
@@ -339,6 +349,7 @@ class DualPathTrainer(Trainer):
                 args.label_smoothing_factor,
                 hard_weight=hard_weight,
                 row_variance_weight=row_variance_weight,
+                teaches=None if teaches is None else teaches[:, 0],
             )
         return dual_path_loss(
             outputs,
@@ -357,6 +368,7 @@ class DualPathTrainer(Trainer):
             hard_weight=hard_weight,
             row_variance_weight=row_variance_weight,
             duality_path=args.duality_path,
+            teaches=teaches,
         )
 
     def log(self, logs: dict[str, float], start_time: float | None = None):
