@@ -181,35 +181,48 @@ def add_evaluate(commands):
     parser.add_argument(
         "--output", default="evaluation", help="folder for report.json, report.md and sentences.*.jsonl"
     )
+    parser.add_argument(
+        "--long-form",
+        action="store_true",
+        help="the files are whole speeches with a blank line between them: each is one stream, scored by OmniSTEval",
+    )
 
     def run(arguments):
         from rich.console import Console
         from rich.table import Table
 
-        from ..evaluation.report import evaluate_checkpoint
+        files = arguments.model, arguments.source, arguments.target
+        settings = loading_of(arguments) | given_dials(arguments)
+        if arguments.long_form:
+            from ..evaluation.long_form import evaluate_long_form
 
-        report = evaluate_checkpoint(
-            arguments.model,
-            arguments.source,
-            arguments.target,
-            arguments.direction,
-            arguments.alignments,
-            arguments.batch_size,
-            sys.stderr.isatty(),
-            arguments.limit,
-            stream=arguments.stream,
-            **loading_of(arguments),
-            **given_dials(arguments),
-        )
-        report.save(arguments.output)
-        table = Table(title=report.model)
-        for heading in ("", *report.directions):
+            if arguments.alignments is not None:
+                raise ValueError("--alignments belong to sentences: leave them out with --long-form.")
+            report = evaluate_long_form(*files, arguments.output, arguments.direction, arguments.limit, **settings)
+            written = "the logs that OmniSTEval reads"
+        else:
+            from ..evaluation.report import evaluate_checkpoint
+
+            report = evaluate_checkpoint(
+                *files,
+                arguments.direction,
+                arguments.alignments,
+                arguments.batch_size,
+                sys.stderr.isatty(),
+                arguments.limit,
+                stream=arguments.stream,
+                **settings,
+            )
+            report.save(arguments.output)
+            written = "report.json, report.md and the sentences"
+        table, rows = Table(title=report.model), report.rows()
+        for heading in rows[0]:
             table.add_column(heading)
-        for row in report.rows():
+        for row in rows:
             table.add_row(*row.values())
         console = Console()
         console.print(table)
-        console.print(f"Wrote report.json, report.md and the sentences to {arguments.output}.", highlight=False)
+        console.print(f"Wrote {written} to {arguments.output}.", highlight=False)
 
     parser.set_defaults(run=run)
 

@@ -59,10 +59,12 @@ class SiMTOutput(Seq2SeqLMOutput):
             One for each layer that decides (all with MMA, else the first): the expected writing probability along the
             expected path, one-hot rows along the hard path.
         selection_probabilities (tuple, same shapes): What a learned policy decided from; empty for fixed policies.
+        hard_output ([`SiMTOutput`], *optional*): With `path="both"`, what the decoder returned along the hard path.
     """
 
     alphas: tuple[Tensor, ...] | None = None
     selection_probabilities: tuple[Tensor, ...] | None = None
+    hard_output: "SiMTOutput | None" = None
 
 
 @dataclass
@@ -358,6 +360,7 @@ class SiMTForConditionalGeneration(CheckedLoadingMixin, SiMTPreTrainedModel, Sim
 
     `forward(..., path="expected")` follows the average over all paths that the policy may take, `path="hard"` the one
     that decoding takes. Unless told, it is the expected path after `train()` and the hard path after `eval()`.
+    `path="both"` runs the encoder once and the decoder along each: the expected path's output holds the hard one's.
     """
 
     can_be_forced = True  # has a path over a given translation
@@ -420,7 +423,8 @@ class SiMTForConditionalGeneration(CheckedLoadingMixin, SiMTPreTrainedModel, Sim
             labels (`torch.LongTensor` of shape `(batch, target)`, *optional*):
                 Target tokens, -100 or padding where there are none. With them the output has `loss`, the mean
                 cross-entropy; the losses of the path are in [`direction_loss`] and [`dual_path_loss`].
-            path (`str`, *optional*): `"expected"` or `"hard"`; by default expected in training, hard in inference.
+            path (`str`, *optional*):
+                `"expected"`, `"hard"` or `"both"`; by default expected in training, hard in inference.
             dials ([`Dials`], *optional*): Latency dials of the hard path.
             kwargs: `encoder_outputs`, `past_key_values`, `use_cache`, `output_attentions`, `output_hidden_states`.
         """
@@ -428,7 +432,16 @@ class SiMTForConditionalGeneration(CheckedLoadingMixin, SiMTPreTrainedModel, Sim
             check_right_padding(attention_mask)
         if labels is not None and decoder_input_ids is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        outputs = self.model(input_ids, attention_mask, decoder_input_ids, path=path, dials=dials, **kwargs)
+        first = "expected" if path == "both" else path
+        outputs = self.model(input_ids, attention_mask, decoder_input_ids, path=first, dials=dials, **kwargs)
+        result = self.output_of(outputs, labels)
+        if path == "both":
+            kwargs["encoder_outputs"] = BaseModelOutput(outputs.encoder_last_hidden_state)
+            hard = self.model(None, attention_mask, decoder_input_ids, path="hard", dials=dials, **kwargs)
+            result.hard_output = self.output_of(hard, labels)
+        return result
+
+    def output_of(self, outputs: SiMTModelOutput, labels: Tensor | None) -> SiMTOutput:
         logits = self.lm_logits(outputs.last_hidden_state)
         loss = None
         if labels is not None:

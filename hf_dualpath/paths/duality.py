@@ -53,6 +53,7 @@ def duality_loss(
     target_mask: Tensor | None = None,
     reduction: str = "batch",
     segment: bool = True,
+    guides: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""
     `Omega_F = ||alpha_F - gamma_B||` and `Omega_B = ||alpha_B - gamma_F||` over real tokens (eq. 11-12).
@@ -65,9 +66,12 @@ def duality_loss(
             `"batch"` is one norm over the batch (the authors' code); `"sentence"` one norm a sentence, summed, which
             is the same for any batch size or number of processes.
         segment (`bool`, *optional*, defaults to `True`): See [`transpose_path`].
+        guides (pair of `torch.Tensor`, *optional*):
+            Paths of the forward and the backward direction to transpose, by default the alphas themselves.
     """
-    forward_gamma = transpose_path(forward_alpha, source_mask, target_mask, segment)
-    backward_gamma = transpose_path(backward_alpha, target_mask, source_mask, segment)
+    forward_guide, backward_guide = guides or (forward_alpha, backward_alpha)
+    forward_gamma = transpose_path(forward_guide, source_mask, target_mask, segment)
+    backward_gamma = transpose_path(backward_guide, target_mask, source_mask, segment)
     return (
         _distance(forward_alpha, backward_gamma, target_mask, source_mask, reduction),
         _distance(backward_alpha, forward_gamma, source_mask, target_mask, reduction),

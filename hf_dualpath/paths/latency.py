@@ -27,6 +27,13 @@ def head_delay_variance(delays: Tensor, target_mask: Tensor) -> Tensor:
     return _masked_mean(delays.var(1), target_mask)
 
 
+def row_variance(alpha: Tensor) -> Tensor:
+    """`sum_j j^2 alpha[..., j] - (sum_j j alpha[..., j])^2`: how far a row that sums to 1 is from one decision."""
+    distance = torch.arange(1, alpha.shape[-1] + 1, dtype=alpha.dtype, device=alpha.device)
+    distance = distance - expected_delays(alpha)[..., None]  # around the mean: nothing large is subtracted
+    return (alpha * distance**2).sum(-1)
+
+
 def average_proportion(delays: Tensor, source_length: Tensor, target_length: Tensor, target_mask: Tensor) -> Tensor:
     """AP: `sum_i g_i / (I J)` for each sentence."""
     return (delays * target_mask).sum(-1) / (source_length * target_length)

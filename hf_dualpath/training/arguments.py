@@ -6,7 +6,7 @@ import torch.distributed
 import yaml
 from transformers import TrainingArguments
 
-from ..model.policies_dualpath import POLICIES
+from ..model.policies_dualpath import PATHS, POLICIES
 
 
 if torch.distributed.is_available():
@@ -133,6 +133,16 @@ class DataArguments:
     long_pair_repeats: int = field(
         default=1, metadata={"help": "An epoch shows each long training pair so often: streams are made of long ones."}
     )
+    plain_source_share: float = field(
+        default=0.0,
+        metadata={
+            "help": "Make so many of the training sources plain, as live text is: lower-cased, without punctuation "
+            "or both. Targets stay, so with two directions such a pair teaches one."
+        },
+    )
+    joined_share: float = field(
+        default=0.0, metadata={"help": "Add two or three short training pairs in a row: so many for each pair."}
+    )
     max_length: int = field(default=256, metadata={"help": "Leave out training pairs with more tokens on a side."})
     max_length_ratio: float = field(
         default=4.0, metadata={"help": "Leave out training pairs whose longer side has so many times the tokens."}
@@ -157,6 +167,8 @@ class DualPathTrainingArguments(TrainingArguments):
         backward_latency_weight (`float`, *optional*): lambda_B, by default the same.
         dual_weight (`float`, *optional*, defaults to 1.0): lambda_dual. 0 trains two single paths in one run.
         duality_reduction (`str`, *optional*, defaults to `"batch"`): `"batch"` or `"sentence"`, see `duality_loss`.
+        hard_weight (`float`, *optional*, defaults to 0.0):
+            Beyond the paper: weight of the cross-entropy along the hard path, the one that decoding takes.
         max_tokens (`int`, *optional*, defaults to 16000): Tokens of a batch on its longer side, on each device.
     """
 
@@ -174,6 +186,23 @@ class DualPathTrainingArguments(TrainingArguments):
     backward_duality: bool = field(default=True, metadata={"help": "False: the ablation without Omega_B."})
     multipath_k: int | None = field(
         default=None, metadata={"help": "Wait-k: draw k from 1 to this for every batch (multi-path training)."}
+    )
+    hard_weight: float = field(
+        default=0.0, metadata={"help": "Weight of the cross-entropy along the hard path, the one that decoding takes."}
+    )
+    hard_threshold_low: float = field(
+        default=0.5, metadata={"help": "That path's `write_threshold` is drawn for every batch, from here ..."}
+    )
+    hard_threshold_high: float = field(default=0.5, metadata={"help": "... to here, so that the dial is trained."})
+    hard_max_lag: int | None = field(
+        default=None,
+        metadata={"help": "In a quarter of the batches that path also has a `max_lag`, drawn from 1 to this."},
+    )
+    row_variance_weight: float = field(
+        default=0.0, metadata={"help": "Weight of the variance of each row of alpha: sharp rows decide."}
+    )
+    duality_path: str = field(
+        default="expected", metadata={"help": "Which path guides the other direction: `expected` or `hard`."}
     )
     max_tokens: int = field(default=16000, metadata={"help": "Tokens of a batch on its longer side, on each device."})
     warmup_init_lr: float = field(default=1e-7, metadata={"help": "Learning rate at the first update."})
@@ -195,6 +224,12 @@ class DualPathTrainingArguments(TrainingArguments):
         super().__post_init__()
         if self.duality_reduction not in ("batch", "sentence"):
             raise ValueError(f"`duality_reduction` is batch or sentence, not {self.duality_reduction!r}.")
-        for name in ("latency_weight", "dual_weight", "variance_weight"):
+        if self.duality_path not in PATHS:
+            raise ValueError(f"`duality_path` is {' or '.join(PATHS)}, not {self.duality_path!r}.")
+        for name in ("latency_weight", "dual_weight", "variance_weight", "hard_weight", "row_variance_weight"):
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name}` is a weight and cannot be negative.")
+        if not 0 < self.hard_threshold_low <= self.hard_threshold_high <= 1:
+            raise ValueError("`hard_threshold_low` and `hard_threshold_high` are a range within (0, 1].")
+        if self.hard_max_lag is not None and self.hard_max_lag < 1:
+            raise ValueError(f"`hard_max_lag` is a number of source tokens, at least 1, not {self.hard_max_lag}.")

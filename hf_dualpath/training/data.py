@@ -226,13 +226,15 @@ def tokenize_pairs(
     max_length_ratio: float | None = None,
     workers: int = 1,
 ) -> Dataset:
-    """Columns `input_ids` and `labels`, cached by content; pairs that are too long or too unequal are left out."""
+    """Columns `input_ids` and `labels` (and `teaches` where the pairs have it), cached by content; pairs that are too
+    long or too unequal are left out."""
+    marks = [name for name in ("teaches",) if name in pairs.column_names]
 
     def encode(batch):
         sources = source_tokenizer(batch["source"])["input_ids"]
         targets = target_tokenizer(batch["target"])["input_ids"]
-        kept = [(s, t) for s, t in zip(sources, targets) if fits(len(s), len(t))]
-        return {"input_ids": [s for s, _ in kept], "labels": [t for _, t in kept]}
+        kept = [row for row in zip(sources, targets, *(batch[name] for name in marks)) if fits(*map(len, row[:2]))]
+        return {name: [row[index] for row in kept] for index, name in enumerate(["input_ids", "labels", *marks])}
 
     def fits(source: int, target: int) -> bool:
         long, short = max(source, target), min(source, target)
@@ -247,6 +249,8 @@ def tokenize_pairs(
         for text in pairs[side]:
             raw = text.encode()
             digest.update(len(raw).to_bytes(8, "little") + raw)  # a text may itself hold line breaks
+    for name in marks:
+        digest.update(np.asarray(pairs[name][:]).tobytes())
     cache = Path(datasets_config.HF_DATASETS_CACHE) / "hf_dualpath"
     cache.mkdir(parents=True, exist_ok=True)
     return pairs.map(

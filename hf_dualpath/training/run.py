@@ -23,6 +23,7 @@ from ..model.modeling_dualpath import DualPathForConditionalGeneration, SiMTForC
 from .arguments import DataArguments, DualPathTrainingArguments, ModelArguments, policy_of
 from .card import FIGURES, ModelCard, results_of
 from .data import load_pairs, make_tokenizers, tokenize_pairs
+from .live_text import like_live_text
 from .safety import one_run_in, writing_to
 from .settings import parse_recipe, show_settings
 from .trainer import DualPathTrainer, check_same_sizes, directions_of
@@ -172,6 +173,14 @@ def prepare_data(
             raise ValueError(
                 "There is no training data: set `train_source` and `train_target`, `train_file` or `dataset`."
             )
+        pairs["train"] = like_live_text(
+            pairs["train"],
+            data.plain_source_share,
+            data.joined_share,
+            data.long_pair_words,
+            model.directions == "both",
+            arguments.seed,
+        )
         start = start or (model.init_from if data.tokenizer == "bpe" else None)
         if start is not None and has_tokenizers(start):
             tokenizers = load_tokenizers(start)

@@ -42,6 +42,7 @@ from .safety import StopSignals, one_run_in, writing_to
 
 
 logger = logging.get_logger(__name__)
+LAG_SHARE = 0.25  # of the batches have a `max_lag` where `hard_max_lag` allows one
 # Settings of the library that mean nothing here, and what does instead.
 WITHOUT_EFFECT = {
     "per_device_train_batch_size": "batches are as large as `max_tokens` allows",
@@ -120,12 +121,15 @@ class DualPathTrainer(Trainer):
         model: The model to train, or one of PEFT's around it; none where `model_init` is given.
         args ([`DualPathTrainingArguments`]): Settings.
         data_collator (*optional*): Makes a batch of tokenized pairs; by default [`PairCollator`].
-        train_dataset (`Dataset`): With the texts `source` and `target`, or with `input_ids` and `labels`.
+        train_dataset (`Dataset`):
+            With the texts `source` and `target`, or with `input_ids` and `labels`. In an optional column `teaches` two
+            truth values say whether a pair teaches the forward and the backward direction.
         eval_dataset (`Dataset` or `dict[str, Dataset]`, *optional*): With the texts `source` and `target`.
         tokenizers (pair of `PreTrainedTokenizerFast`): Of the source and the target side; twice the same where joint.
         loss (callable, *optional*):
-            Another loss, of the model's outputs along the expected path and the batch. It returns a data class of
-            tensors, each a sum over the batch: `total`, `target_tokens`, and parts to log, see [`DualPathLoss`].
+            Another loss, of the batch and the model's outputs along the expected path (and the hard path, where a
+            setting asks for that). It returns a data class of tensors, each a sum over the batch: `total`,
+            `target_tokens`, and parts to log, see [`DualPathLoss`].
         kwargs: Further arguments of `Trainer`. `compute_metrics` gets the tokens that were written and those of the
             references, once for each direction.
 
@@ -207,7 +211,8 @@ class DualPathTrainer(Trainer):
             return pairs
         self.check_texts(pairs, "train_dataset")
         with self.args.main_process_first(desc="tokenizing"):
-            return tokenize_pairs(pairs.select_columns(["source", "target"]), *self.tokenizers, max_length)
+            columns = [name for name in ("source", "target", "teaches") if name in pairs.column_names]
+            return tokenize_pairs(pairs.select_columns(columns), *self.tokenizers, max_length)
 
     def check_texts(self, pairs: Dataset, name: str):
         if not {"source", "target"} <= set(pairs.column_names):
@@ -257,6 +262,13 @@ class DualPathTrainer(Trainer):
         source = batch["attention_mask"].bool() if "attention_mask" in batch else batch["input_ids"] != pad
         return source, (batch["labels"] != -100) & (batch["labels"] != pad)
 
+    def taught_tokens(self, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Numbers of target tokens that teach the forward and the backward direction."""
+        source, target = self.real_tokens(batch)
+        if "teaches" in batch:
+            target, source = (mask & rows[:, None] for mask, rows in zip((target, source), batch["teaches"].T))
+        return target.sum(), source.sum() if self.is_dual else torch.zeros_like(source.sum())
+
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor:
         """Target tokens of one update, of both directions, on all devices.
 
@@ -264,8 +276,7 @@ class DualPathTrainer(Trainer):
         """
         count = torch.tensor([0, self._stop.received])
         for batch in batch_samples:
-            source, target = self.real_tokens(batch)
-            count[0] += target.sum().cpu() + (source.sum().cpu() if self.is_dual else 0)
+            count[0] += sum(self.taught_tokens(batch)).cpu()
         tokens, stop = self.accelerator.reduce(count.to(device), reduction="sum")
         self._stop_callback.agreed = bool(stop)
         if stop and not self._stop.received:
@@ -275,7 +286,7 @@ class DualPathTrainer(Trainer):
     def compute_loss(
         self, model, inputs, return_outputs: bool = False, num_items_in_batch: torch.Tensor | None = None
     ):
-        outputs = self.expected_path(model, inputs)
+        outputs = self.outputs_of(model, inputs)
         loss = self.loss(outputs, inputs)
         total = loss.total / (loss.target_tokens if num_items_in_batch is None else num_items_in_batch)
         if not torch.isfinite(total):
@@ -288,33 +299,57 @@ class DualPathTrainer(Trainer):
         for name, part in parts(loss).items():
             self._sums[name] += part
         self._sums["sentences"] += float(inputs["labels"].shape[0])
-        self._sums["forward_tokens"] += self.real_tokens(inputs)[1].sum()
+        self._sums["forward_tokens"] += self.taught_tokens(inputs)[0]
         # Data parallelism averages gradients over processes, and ours are shares of one sum.
         total = total * self.accelerator.num_processes if num_items_in_batch is not None else total
         return (total, outputs) if return_outputs else total
 
-    def expected_path(self, model, inputs: dict[str, torch.Tensor]):
-        """Outputs of the model along the expected path."""
-        k = self.args.multipath_k
+    def outputs_of(self, model, inputs: dict[str, torch.Tensor]):
+        """Outputs of the model along the expected path, and along the hard path where the loss needs that."""
+        args = self.args
+        decides = self.learns_path and (args.hard_weight or (args.dual_weight and args.duality_path == "hard"))
         settings = {
             "input_ids": inputs["input_ids"],
             "attention_mask": self.real_tokens(inputs)[0],
-            "path": "expected",
-            "dials": Dials(wait_k=int(torch.randint(1, k + 1, ()))) if k else None,
+            "path": "both" if decides else "expected",
+            "dials": self.draw_dials(),
         }
         if self.is_dual:
             return model(**settings, labels=inputs["labels"], return_loss=False)
         start = self.core.prepare_decoder_input_ids_from_labels(inputs["labels"])
         return model(**settings, decoder_input_ids=start)
 
+    def draw_dials(self) -> Dials:
+        """The dials of one batch, drawn where the settings give a range; they steer fixed policies and hard paths."""
+        args, dials = self.args, Dials()
+        if args.multipath_k:
+            dials.wait_k = int(torch.randint(1, args.multipath_k + 1, ()))
+        low, high = args.hard_threshold_low, args.hard_threshold_high
+        dials.write_threshold = low if low == high else low + (high - low) * float(torch.rand(()))
+        if args.hard_max_lag and torch.rand(()) < LAG_SHARE:
+            dials.max_lag = int(torch.randint(1, args.hard_max_lag + 1, ()))
+        return dials
+
     def loss_of_the_paper(self, outputs, inputs: dict[str, torch.Tensor]) -> DirectionLoss | DualPathLoss:
         args, labels, mask = self.args, inputs["labels"], self.real_tokens(inputs)[0]
+        teaches = inputs.get("teaches")
         latency_weight = args.latency_weight if self.learns_path else 0.0
         variance_weight = args.variance_weight if self.learns_path else 0.0
+        hard_weight = args.hard_weight if self.learns_path else 0.0
+        row_variance_weight = args.row_variance_weight if self.learns_path else 0.0
         if not self.is_dual:
             pad = self.core.config.pad_token_id
             return direction_loss(
-                outputs, mask, labels, pad, latency_weight, variance_weight, args.label_smoothing_factor
+                outputs,
+                mask,
+                labels,
+                pad,
+                latency_weight,
+                variance_weight,
+                args.label_smoothing_factor,
+                hard_weight=hard_weight,
+                row_variance_weight=row_variance_weight,
+                teaches=None if teaches is None else teaches[:, 0],
             )
         return dual_path_loss(
             outputs,
@@ -330,10 +365,14 @@ class DualPathTrainer(Trainer):
             segment=args.segment,
             forward_duality=args.forward_duality,
             backward_duality=args.backward_duality,
+            hard_weight=hard_weight,
+            row_variance_weight=row_variance_weight,
+            duality_path=args.duality_path,
+            teaches=teaches,
         )
 
     def log(self, logs: dict[str, float], start_time: float | None = None):
-        """Adds the parts of the loss since the last log: entropies a token, latency and duality a sentence."""
+        """Adds the parts of the loss since the last log: entropies and row variance a token, the rest a sentence."""
         if "loss" in logs and self._sums:
             names = sorted(self._sums)
             values = torch.tensor([float(self._sums[name]) for name in names], device=self.args.device)
@@ -341,7 +380,7 @@ class DualPathTrainer(Trainer):
             tokens, sentences, forward = (sums.pop(name) for name in ("target_tokens", "sentences", "forward_tokens"))
             sums.pop("total")
             for name, value in sums.items():
-                if name.endswith("cross_entropy"):
+                if name.endswith(("cross_entropy", "row_variance")):
                     logs[name] = value / (tokens - forward if name.startswith("backward") else forward)
                 else:
                     logs[name] = value / sentences

@@ -1,6 +1,7 @@
 """scripts/experiments: from a plan to tables and to a release, with models of a few updates."""
 
 import csv
+import gzip
 import json
 import subprocess
 import sys
@@ -8,13 +9,16 @@ import sys
 import pytest
 import torch
 import yaml
-from conftest import ROOT
+from conftest import ROOT, save_model
 from huggingface_hub import ModelCard
 from matplotlib.image import imread
 
 from hf_dualpath import SimultaneousTranslator
+from hf_dualpath.inference.checkpoints import load_directions
+from hf_dualpath.inference.text import read_lines
+from hf_dualpath.inference.tokenization import load_tokenizers
 from hf_dualpath.model.monotonic_attention import naive_expected_alignment
-from hf_dualpath.toy import toy_splits
+from hf_dualpath.toy import generate_pairs, toy_splits
 
 
 TINY = {
@@ -164,6 +168,49 @@ def test_release(tmp_path):
     assert {result.dataset_type for result in data.eval_results} == {"tatoeba", "multi30k", "newstest"}
     assert data.datasets == ["tatoeba"] and data.metrics == ["bleu"] and data.license == "cc-by-2.0"
     SimultaneousTranslator.from_pretrained(tmp_path / "card", direction="en-de").translate("A dog sleeps.")
+
+
+def test_mixture_and_transplant(tmp_path):
+    """Two corpora in one; then a checkpoint in the vocabulary of that mixture, where old tokens keep their place."""
+    pairs = toy_splits(train=60)["train"]
+    for folder in ("short", "long"):
+        (tmp_path / folder).mkdir()
+        for split in ("train", "dev"):
+            for language, side in (("de", "source"), ("en", "target")):
+                text = "\n".join(f"{folder} {sentence}" for sentence in pairs[side][:])
+                (tmp_path / folder / f"{split}.{language}.gz").write_bytes(gzip.compress(text.encode()))
+    folders = ("--everyday", tmp_path / "short", "--speeches", tmp_path / "long")
+    counts = ("--joined", 5, "--of-speeches", 20)
+    script("experiments/mixture.py", *folders, *counts, "--output", tmp_path / "mixture")
+    found = list(zip(*(read_lines(tmp_path / "mixture" / f"train.{name}.gz") for name in ("de", "en"))))
+    assert len(found) == 2 * 60 + 5 + 20 and {s.count("short") for s, _ in found} == {0, 1, 2, 3}
+    assert all(s.count("short") == t.count("short") for s, t in found)
+
+    checkpoint = save_model(tmp_path / "old", generate_pairs(60))
+    texts = [tmp_path / "mixture" / f"train.{name}.gz" for name in ("de", "en")]
+    script(
+        "experiments/transplant.py", checkpoint, "--texts", *texts, "--vocab-size", 500, "--output", tmp_path / "new"
+    )
+    (old, ids), (new, new_ids) = (
+        (load_directions(folder)["de-en"][0].get_input_embeddings().weight, load_tokenizers(folder)[0])
+        for folder in (checkpoint, tmp_path / "new")
+    )
+    same = ids.get_vocab().keys() & new_ids.get_vocab().keys()
+    assert len(same) > 50 and len(new_ids) != len(ids)
+    for token in same:
+        torch.testing.assert_close(new[new_ids.get_vocab()[token]], old[ids.get_vocab()[token]])
+    made = next(token for token in new_ids.get_vocab() if token not in ids.get_vocab())
+    pieces = [piece.id for piece in ids.backend_tokenizer.model.tokenize(made)]
+    torch.testing.assert_close(new[new_ids.get_vocab()[made]], old[pieces].mean(0))
+
+
+def test_everyday_sentences(tmp_path):
+    """A random model: nothing is right, and every sentence of both directions is shown."""
+    checkpoint = save_model(tmp_path / "model", generate_pairs(60))
+    text = script("experiments/everyday.py", checkpoint, "--output", tmp_path / "everyday.md")
+    assert text == (tmp_path / "everyday.md").read_text(encoding="utf-8")
+    assert "### de-en: 0 of 50 as the reference" in text and "### en-de: 0 of 50" in text
+    assert "| Ich habe Hunger. |" in text and "| I am hungry. |" in text
 
 
 def test_a_plan_without_such_a_run(tmp_path):
