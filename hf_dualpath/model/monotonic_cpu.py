@@ -7,17 +7,23 @@ from torch import Tensor
 # --- expected alignment ----------------------------------------------------------------------------------------------
 
 
+def last_position(source_mask: Tensor, heads: int, rows: int) -> Tensor:
+    """Position of the last real token, for every row: batch, head, target, 1."""
+    return (source_mask.sum(-1) - 1)[:, None, None, None].expand(-1, heads, rows, 1)
+
+
 def diagonal_view(diagonals: Tensor, rows: int, columns: int) -> Tensor:
     """Cells (i, j) of `diagonals` (diagonal, row, n), where cell (i, j) lies on diagonal i + j: a view (i, j, n)."""
     _, height, width = diagonals.shape
     return diagonals.as_strided((rows, columns, width), ((height + 1) * width, height * width, 1))
 
 
-def alignment_forward(p: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+def alignment_forward(p: Tensor, source_mask: Tensor) -> tuple[Tensor, Tensor]:
     """Exact alpha by anti-diagonals: all cells of one diagonal depend only on the diagonal before.
 
-    `p` is (batch, head, target, source), zero at padding. Also returns p and q in diagonal layout for the backward.
+    `p` is (batch, head, target, source). Also returns p and q in diagonal layout for the backward.
     """
+    p = p.masked_fill(~source_mask[:, None, None, :], 0)
     batch, heads, rows, columns = p.shape
     n = batch * heads
     saved = p.new_zeros(2, rows + columns, rows, n)
@@ -39,16 +45,16 @@ def alignment_forward(p: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
     # What flows past the last column never comes back: row i misses the sum of what rows 1..i lost.
     missing = diagonal_view(q_diagonals, rows, columns + 1)[:, columns].cumsum(0)  # row, n
     alpha = diagonal_view(alpha_diagonals, rows, columns).permute(2, 0, 1).reshape(p.shape).contiguous()
-    last = last.view(batch, 1, 1, 1).expand(batch, heads, rows, 1)
+    last = last_position(source_mask, heads, rows)
     return alpha.scatter_add_(3, last, missing.t().reshape(batch, heads, rows, 1)), saved
 
 
-def alignment_backward(grad: Tensor, saved: Tensor, last: Tensor) -> Tensor:
+def alignment_backward(grad: Tensor, saved: Tensor, source_mask: Tensor) -> Tensor:
     batch, heads, rows, columns = grad.shape
     n = batch * heads
     p_diagonals, q_diagonals = saved
     # alpha at the last token is one minus the others, so their gradient is taken relative to it.
-    grad = grad - grad.gather(3, last.view(batch, 1, 1, 1).expand(batch, heads, rows, 1))
+    grad = grad - grad.gather(3, last_position(source_mask, heads, rows))
     difference = torch.zeros_like(p_diagonals)  # d alpha[i, j] - d q[i, j + 1]; until its diagonal's turn, d alpha
     diagonal_view(difference, rows, columns).copy_(grad.reshape(n, rows, columns).permute(1, 2, 0))
     grad_q = p_diagonals.new_zeros(rows + 1, n)
@@ -59,19 +65,21 @@ def alignment_backward(grad: Tensor, saved: Tensor, last: Tensor) -> Tensor:
         grad_q[low:high].addcmul_(p_diagonals[t, low:high], cell)
         # Row `high` starts on the next diagonal up; below it nothing has flowed yet.
     grad_p = diagonal_view(difference.mul_(q_diagonals), rows, columns)
-    return grad_p.permute(2, 0, 1).reshape(grad.shape).contiguous()
+    grad_p = grad_p.permute(2, 0, 1).reshape(grad.shape)
+    return grad_p.masked_fill(~source_mask[:, None, None, :], 0).contiguous()
 
 
 # --- expected attention ----------------------------------------------------------------------------------------------
 
 
-def attention_forward(alpha: Tensor, energies: Tensor) -> tuple[Tensor, Tensor]:
+def attention_forward(alpha: Tensor, energies: Tensor, source_mask: Tensor) -> tuple[Tensor, Tensor]:
     """beta[j] = w[j] R[j] with w[j] the weight of token j in the softmax over 1..j and
     R[j] = alpha[j] + (1 - w[j+1]) R[j+1], the chance that a later softmax leaves to the tokens up to j.
 
     Also returns w and 1 - w (apart, so that neither loses digits), source dimension first, for the backward.
     """
     columns = energies.shape[-1]
+    energies = energies.masked_fill(~source_mask[:, None, None, :], torch.finfo(energies.dtype).min)
     e = energies.reshape(-1, columns).t().contiguous()  # source, n
     saved = torch.empty(2, *e.shape, dtype=e.dtype, device=e.device)
     w, rest = saved

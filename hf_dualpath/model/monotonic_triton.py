@@ -37,16 +37,17 @@ def add_exponentials(top1, total1, top2, total2):
 
 
 @triton.jit
-def alignment_forward_kernel(p, last, alpha, saved_p, saved_q, heads, rows, columns, BLOCK: tl.constexpr):
+def alignment_forward_kernel(p, source_mask, alpha, saved_p, saved_q, heads, rows, columns, BLOCK: tl.constexpr):
     head = tl.program_id(0).to(tl.int64)
     j = tl.arange(0, BLOCK)
-    end = tl.load(last + head // heads)
+    is_real = tl.load(source_mask + head // heads * columns + j, mask=j < columns, other=0)
+    end = tl.sum(is_real.to(tl.int32), 0) - 1
     row = tl.where(j == 0, 1.0, 0.0).to(p.dtype.element_ty)  # alpha[i - 1] before mass preservation
     missing = tl.sum(row, 0) * 0
     for i in range(rows):
         here = (head * rows + i) * columns + j
-        stop = tl.load(p + here, mask=j < columns, other=0.0)
-        stop_left = tl.load(p + here - 1, mask=(j > 0) & (j < columns), other=0.0)
+        stop = tl.load(p + here, mask=j <= end, other=0.0)
+        stop_left = tl.load(p + here - 1, mask=(j > 0) & (j <= end + 1), other=0.0)
         _, q = tl.associative_scan((1 - stop_left, row), 0, then)
         row = stop * q
         # What flows past the last column never comes back: row i misses the sum of what rows 1..i lost.
@@ -57,10 +58,11 @@ def alignment_forward_kernel(p, last, alpha, saved_p, saved_q, heads, rows, colu
 
 
 @triton.jit
-def alignment_backward_kernel(grad, saved_p, saved_q, last, grad_p, heads, rows, columns, BLOCK: tl.constexpr):
+def alignment_backward_kernel(grad, saved_p, saved_q, source_mask, grad_p, heads, rows, columns, BLOCK: tl.constexpr):
     head = tl.program_id(0).to(tl.int64)
     j = tl.arange(0, BLOCK)
-    end = tl.load(last + head // heads)
+    is_real = tl.load(source_mask + head // heads * columns + j, mask=j < columns, other=0)
+    end = tl.sum(is_real.to(tl.int32), 0) - 1
     has_right = j + 1 < columns
     grad_q = tl.zeros((BLOCK,), grad.dtype.element_ty)  # d q[i + 1, j]
     grad_q_right = grad_q  # d q[i + 1, j + 1]
@@ -75,24 +77,25 @@ def alignment_backward_kernel(grad, saved_p, saved_q, last, grad_p, heads, rows,
         grad_alpha_right = tl.load(grad + here + 1, mask=has_right, other=0.0) - at_end + grad_q_right
         _, grad_q_right = tl.associative_scan((1 - stop_right, stop_right * grad_alpha_right), 0, then, reverse=True)
         grad_q = stop * grad_alpha + (1 - stop) * grad_q_right
-        q = tl.load(saved_q + here, mask=j < columns, other=0.0)
+        q = tl.load(saved_q + here, mask=j <= end, other=0.0)
         tl.store(grad_p + here, q * (grad_alpha - grad_q_right), mask=j < columns)
 
 
-def alignment_forward(p: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+def alignment_forward(p: Tensor, source_mask: Tensor) -> tuple[Tensor, Tensor]:
     """Alpha, and p and q for the backward."""
     p = p.contiguous()
     batch, heads, rows, columns = p.shape
     alpha, saved = torch.empty_like(p), p.new_empty(2, *p.shape)
-    launch(alignment_forward_kernel, batch * heads, p, last, alpha, *saved, heads, rows, columns)
+    launch(alignment_forward_kernel, batch * heads, p, source_mask.contiguous(), alpha, *saved, heads, rows, columns)
     return alpha, saved
 
 
-def alignment_backward(grad: Tensor, saved: Tensor, last: Tensor) -> Tensor:
+def alignment_backward(grad: Tensor, saved: Tensor, source_mask: Tensor) -> Tensor:
     grad = grad.contiguous()
     batch, heads, rows, columns = grad.shape
     grad_p = torch.empty_like(grad)
-    launch(alignment_backward_kernel, batch * heads, grad, *saved, last, grad_p, heads, rows, columns)
+    mask = source_mask.contiguous()
+    launch(alignment_backward_kernel, batch * heads, grad, *saved, mask, grad_p, heads, rows, columns)
     return grad_p
 
 
@@ -100,12 +103,17 @@ def alignment_backward(grad: Tensor, saved: Tensor, last: Tensor) -> Tensor:
 
 
 @triton.jit
-def attention_forward_kernel(alpha, energies, beta, saved_w, saved_rest, columns, BLOCK: tl.constexpr):
-    start = tl.program_id(0).to(tl.int64) * columns
+def attention_forward_kernel(
+    alpha, energies, source_mask, beta, saved_w, saved_rest, rows, columns, BLOCK: tl.constexpr
+):
+    row_number = tl.program_id(0).to(tl.int64)
+    start = row_number * columns
     j = tl.arange(0, BLOCK)
     here = start + j
-    energy = tl.load(energies + here, mask=j < columns, other=LOWEST)
-    energy_right = tl.load(energies + here + 1, mask=j + 1 < columns, other=LOWEST)
+    is_real = tl.load(source_mask + row_number // rows * columns + j, mask=j < columns, other=0)
+    end = tl.sum(is_real.to(tl.int32), 0) - 1
+    energy = tl.load(energies + here, mask=j <= end, other=LOWEST)
+    energy_right = tl.load(energies + here + 1, mask=j + 1 <= end, other=LOWEST)
     top, total = tl.associative_scan((energy, energy * 0 + 1), 0, add_exponentials)
     w = tl.exp(energy - top) / total
     top_right = tl.maximum(top, energy_right)
@@ -139,11 +147,13 @@ def attention_backward_kernel(
     tl.store(grad_energies + here, gradient * attention - w * pull, mask=j < columns)
 
 
-def attention_forward(alpha: Tensor, energies: Tensor) -> tuple[Tensor, Tensor]:
+def attention_forward(alpha: Tensor, energies: Tensor, source_mask: Tensor) -> tuple[Tensor, Tensor]:
     """Beta, and w and 1 - w for the backward."""
-    alpha, energies = alpha.contiguous(), energies.contiguous()
+    alpha, energies, mask = alpha.contiguous(), energies.contiguous(), source_mask.contiguous()
+    batch, heads, rows, columns = alpha.shape
     beta, saved = torch.empty_like(alpha), alpha.new_empty(2, *alpha.shape)
-    launch(attention_forward_kernel, alpha.shape[:-1].numel(), alpha, energies, beta, *saved, alpha.shape[-1])
+    programs = batch * heads * rows
+    launch(attention_forward_kernel, programs, alpha, energies, mask, beta, *saved, heads * rows, columns)
     return beta, saved
 
 
@@ -158,25 +168,27 @@ def attention_backward(grad: Tensor, alpha: Tensor, beta: Tensor, saved: Tensor)
 
 
 @triton.jit
-def hard_path_kernel(p, last, stops, threshold, min_lag, max_lag, heads, rows, columns, BLOCK: tl.constexpr):
+def hard_path_kernel(p, source_mask, stops, threshold, min_lag, max_lag, heads, rows, columns, BLOCK: tl.constexpr):
     head = tl.program_id(0).to(tl.int64)
     j = tl.arange(0, BLOCK)
-    end = tl.load(last + head // heads).to(tl.int32)
+    is_real = tl.load(source_mask + head // heads * columns + j, mask=j < columns, other=0)
+    end = tl.sum(is_real.to(tl.int32), 0) - 1
     stop = end * 0
     for i in range(rows):
-        probability = tl.load(p + (head * rows + i) * columns + j, mask=j < columns, other=-1.0)
+        probability = tl.load(p + (head * rows + i) * columns + j, mask=j <= end, other=-1.0)
         stop = tl.min(tl.where((probability >= threshold) & (j >= stop), j, columns), 0)
         stop = tl.minimum(tl.maximum(stop, i + min_lag - 1), i + max_lag - 1)
         stop = tl.minimum(stop, end)
         tl.store(stops + head * rows + i, stop)
 
 
-def hard_path(p: Tensor, last: Tensor, threshold: float, min_lag: int | None, max_lag: int | None) -> Tensor:
+def hard_path(p: Tensor, source_mask: Tensor, threshold: float, min_lag: int | None, max_lag: int | None) -> Tensor:
     p = p.contiguous()
     batch, heads, rows, columns = p.shape
     stops = torch.empty(batch, heads, rows, dtype=torch.long, device=p.device)
     limits = -NO_LIMIT if min_lag is None else min_lag, NO_LIMIT if max_lag is None else max_lag
-    launch(hard_path_kernel, batch * heads, p, last, stops, threshold, *limits, heads, rows, columns)
+    mask = source_mask.contiguous()
+    launch(hard_path_kernel, batch * heads, p, mask, stops, threshold, *limits, heads, rows, columns)
     return stops
 
 

@@ -50,7 +50,7 @@ class _LabelSmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def scratch(logits: Tensor) -> tuple[Tensor, int]:
-        rows = max(1, _LabelSmoothedCrossEntropy.BLOCK // logits.shape[-1]) if logits.is_cpu else logits.shape[0]
+        rows = max(1, _LabelSmoothedCrossEntropy.BLOCK // logits.shape[-1])
         dtype = torch.promote_types(logits.dtype, torch.float32)
         return torch.empty(rows, logits.shape[-1], dtype=dtype, device=logits.device), rows
 
@@ -70,7 +70,17 @@ def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, label_smoothing
             raise ValueError(
                 f"A label is {int(labels[wrong][0])}, which is no token of a vocabulary of {logits.shape[-1]}."
             )
-    return _LabelSmoothedCrossEntropy.apply(logits.flatten(0, 1), labels.flatten(), label_smoothing)
+    logits, labels = logits.flatten(0, 1), labels.flatten()
+    if logits.is_cpu and not torch.compiler.is_compiling():
+        return _LabelSmoothedCrossEntropy.apply(logits, labels, label_smoothing)
+    # The library spreads its smoothing over all tokens, the gold one included.
+    vocabulary = logits.shape[-1]
+    return torch.nn.functional.cross_entropy(
+        logits.to(torch.promote_types(logits.dtype, torch.float32)),
+        labels,
+        reduction="sum",
+        label_smoothing=label_smoothing * vocabulary / (vocabulary - 1),
+    )
 
 
 def latency_loss(alphas: tuple[Tensor, ...], source_mask: Tensor, target_mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -120,7 +130,11 @@ def direction_loss(
         outputs.logits, labels.masked_fill(~target_mask, -100), label_smoothing
     )
     latency, variance = latency_loss(outputs.alphas, attention_mask.bool(), target_mask)
-    total = cross_entropy + latency_weight * latency + variance_weight * variance
+    total = cross_entropy
+    if latency_weight:  # a part without a weight needs no backward
+        total = total + latency_weight * latency
+    if variance_weight:
+        total = total + variance_weight * variance
     return DirectionLoss(cross_entropy, latency, variance, target_mask.sum(), total)
 
 

@@ -27,6 +27,13 @@ def last_source_position(source_mask: Tensor) -> Tensor:
     return source_mask.long().sum(-1) - 1  # batch
 
 
+def _given(source_mask: Tensor | None, grid: Tensor) -> Tensor:
+    """The mask, or one of real tokens only, for a grid `(batch, head, target, source)`."""
+    if source_mask is not None:
+        return source_mask
+    return torch.ones(grid.shape[0], grid.shape[-1], dtype=torch.bool, device=grid.device)
+
+
 # --- expected alignment (eq. 5) --------------------------------------------------------------------------------------
 
 
@@ -68,12 +75,7 @@ def expected_alignment(selection_probability: Tensor, source_mask: Tensor | None
         `torch.Tensor` of shape `(batch, head, target, source)`.
     """
     p = full_precision(selection_probability)
-    if source_mask is None:
-        last = torch.full((p.shape[0],), p.shape[-1] - 1, device=p.device)
-    else:
-        p = p.masked_fill(~source_mask[:, None, None, :], 0)
-        last = last_source_position(source_mask)
-    return torch.ops.hf_dualpath.expected_alignment(p, last)[0]
+    return torch.ops.hf_dualpath.expected_alignment(p, _given(source_mask, p))[0]
 
 
 # --- expected attention ("infinite lookback") ------------------------------------------------------------------------
@@ -101,10 +103,8 @@ def expected_attention(alpha: Tensor, energies: Tensor, source_mask: Tensor | No
         energies (`torch.Tensor` of the same shape): Scaled dot products of one layer.
         source_mask (`torch.BoolTensor` of shape `(batch, source)`, *optional*): True at real tokens.
     """
-    alpha, energies = full_precision(alpha), full_precision(energies)
-    if source_mask is not None:
-        energies = energies.masked_fill(~source_mask[:, None, None, :], torch.finfo(energies.dtype).min)
-    return torch.ops.hf_dualpath.expected_attention(alpha, energies.to(alpha.dtype))[0]
+    alpha = full_precision(alpha)
+    return torch.ops.hf_dualpath.expected_attention(alpha, energies.to(alpha.dtype), _given(source_mask, alpha))[0]
 
 
 # --- hard path -------------------------------------------------------------------------------------------------------
@@ -146,20 +146,18 @@ def hard_path(
     source token at the latest. Positions from 0, of shape `(batch, head, target)`, without a gradient.
     """
     p = selection_probability.detach()
-    if source_mask is None:
-        last = torch.full((p.shape[0],), p.shape[-1] - 1, device=p.device)
-    else:
-        p = p.masked_fill(~source_mask[:, None, None, :], -1)
-        last = last_source_position(source_mask)
-    return torch.ops.hf_dualpath.hard_path(p, last, threshold, min_lag, max_lag)
+    return torch.ops.hf_dualpath.hard_path(p, _given(source_mask, p), threshold, min_lag, max_lag)
 
 
-def _hard_path_rows(p: Tensor, last: Tensor, threshold: float, min_lag: int | None, max_lag: int | None) -> Tensor:
+def _hard_path_rows(
+    p: Tensor, source_mask: Tensor, threshold: float, min_lag: int | None, max_lag: int | None
+) -> Tensor:
+    p, last = p.masked_fill(~source_mask[:, None, None, :], -1), last_source_position(source_mask)[:, None, None]
     stop = torch.zeros(*p.shape[:2], 1, dtype=torch.long, device=p.device)
     stops = []
     for row in range(p.shape[2]):
         stop = first_stop(p[:, :, row], stop, 0, threshold).clamp(*lag_limits(row, min_lag, max_lag))
-        stop = torch.minimum(stop, last[:, None, None])
+        stop = torch.minimum(stop, last)
         stops.append(stop)
     return torch.cat(stops, 2)
 
@@ -215,13 +213,13 @@ def _define_expectations():
 
     alignment = _define(
         "expected_alignment",
-        "(Tensor p, Tensor last) -> (Tensor, Tensor)",
-        lambda p, last: (_empty(p), saved_of_alignment(p)),
+        "(Tensor p, Tensor source_mask) -> (Tensor, Tensor)",
+        lambda p, source_mask: (_empty(p), saved_of_alignment(p)),
     )
     alignment_backward = _define(
         "expected_alignment_backward",
-        "(Tensor grad, Tensor saved, Tensor last) -> Tensor",
-        lambda grad, saved, last: _empty(grad),
+        "(Tensor grad, Tensor saved, Tensor source_mask) -> Tensor",
+        lambda grad, saved, source_mask: _empty(grad),
     )
     alignment.register_autograd(
         lambda ctx, grad, _: (torch.ops.hf_dualpath.expected_alignment_backward(grad, *ctx.saved_tensors), None),
@@ -231,8 +229,8 @@ def _define_expectations():
 
     attention = _define(
         "expected_attention",
-        "(Tensor alpha, Tensor energies) -> (Tensor, Tensor)",
-        lambda alpha, energies: (_empty(alpha), saved_of_attention(energies)),
+        "(Tensor alpha, Tensor energies, Tensor source_mask) -> (Tensor, Tensor)",
+        lambda alpha, energies, source_mask: (_empty(alpha), saved_of_attention(energies)),
     )
     attention_backward = _define(
         "expected_attention_backward",
@@ -240,7 +238,7 @@ def _define_expectations():
         lambda grad, alpha, beta, saved: (_empty(grad), _empty(grad)),
     )
     attention.register_autograd(
-        lambda ctx, grad, _: torch.ops.hf_dualpath.expected_attention_backward(grad, *ctx.saved_tensors),
+        lambda ctx, grad, _: (*torch.ops.hf_dualpath.expected_attention_backward(grad, *ctx.saved_tensors), None),
         setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0], *output),
     )
     attention_backward.register_autograd(_no_double_backward)
@@ -249,8 +247,8 @@ def _define_expectations():
 def _define_hard_path():
     _define(
         "hard_path",
-        "(Tensor p, Tensor last, float threshold, int? min_lag, int? max_lag) -> Tensor",
-        lambda p, last, threshold, min_lag, max_lag: p.new_empty(p.shape[:3], dtype=torch.long),
+        "(Tensor p, Tensor source_mask, float threshold, int? min_lag, int? max_lag) -> Tensor",
+        lambda p, source_mask, threshold, min_lag, max_lag: p.new_empty(p.shape[:3], dtype=torch.long),
     )
 
 

@@ -7,6 +7,8 @@ Neighbouring maps are joined in pairs, so that a sentence of n tokens takes log2
 import torch
 from torch import Tensor
 
+from .monotonic_cpu import last_position
+
 
 CHUNK = 2**26  # numbers in the matrices that are held at once
 
@@ -52,7 +54,7 @@ def reading_on(p: Tensor) -> Tensor:
     return running_products(torch.cat([torch.ones_like(p[..., :1]), 1 - p[..., :-1]], -1))
 
 
-def alignment_forward(p: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+def alignment_forward(p: Tensor, source_mask: Tensor) -> tuple[Tensor, Tensor]:
     def forward(p: Tensor) -> tuple[Tensor, Tensor]:
         flow = reading_on(p)
         starts = torch.zeros_like(p)
@@ -62,12 +64,13 @@ def alignment_forward(p: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
         above[:, 0, 0] = 1
         return alpha, (above[:, :, None] @ flow).squeeze(2)
 
+    p = p.masked_fill(~source_mask[:, None, None, :], 0)
     alpha, q = (result.view(p.shape) for result in chunked(forward, p.flatten(0, 1)))
     missing = (q[..., -1] - alpha[..., -1]).cumsum(-1)[..., None]
-    return alpha.scatter_add(3, last.view(-1, 1, 1, 1).expand_as(missing), missing), torch.stack([p, q])
+    return alpha.scatter_add(3, last_position(source_mask, *p.shape[1:3]), missing), torch.stack([p, q])
 
 
-def alignment_backward(grad: Tensor, saved: Tensor, last: Tensor) -> Tensor:
+def alignment_backward(grad: Tensor, saved: Tensor, source_mask: Tensor) -> Tensor:
     def backward(grad: Tensor, p: Tensor, q: Tensor) -> tuple[Tensor]:
         """`d alpha[i] = grad[i] + d q[i+1]`, `d q[i] = (P p)[i] d alpha[i]`, from the last row up."""
         back = (reading_on(p) * p[:, :, None]).transpose(2, 3)
@@ -77,17 +80,16 @@ def alignment_backward(grad: Tensor, saved: Tensor, last: Tensor) -> Tensor:
         right = torch.cat([grad_q[..., 1:], torch.zeros_like(grad_q[..., :1])], -1)
         return (q * (grad_alpha - right),)
 
-    batch, heads, rows, _ = grad.shape
     # alpha at the last token is one minus the others, so their gradient is taken relative to it.
-    grad = grad - grad.gather(3, last.view(batch, 1, 1, 1).expand(batch, heads, rows, 1))
+    grad = grad - grad.gather(3, last_position(source_mask, *grad.shape[1:3]))
     (grad_p,) = chunked(backward, *(tensor.flatten(0, 1) for tensor in (grad, *saved)))
-    return grad_p.view(grad.shape)
+    return grad_p.view(grad.shape).masked_fill(~source_mask[:, None, None, :], 0)
 
 
 # --- expected attention ----------------------------------------------------------------------------------------------
 
 
-def attention_forward(alpha: Tensor, energies: Tensor) -> tuple[Tensor, Tensor]:
+def attention_forward(alpha: Tensor, energies: Tensor, source_mask: Tensor) -> tuple[Tensor, Tensor]:
     def forward(alpha: Tensor, energies: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         columns = energies.shape[-1]
         later = torch.ones(columns, columns, dtype=torch.bool, device=energies.device).triu(1)
@@ -95,6 +97,7 @@ def attention_forward(alpha: Tensor, energies: Tensor) -> tuple[Tensor, Tensor]:
         w, rest = prefixes.diagonal(dim1=-2, dim2=-1), prefixes.tril(-1).sum(-1)
         return w * (running_products(rest) @ alpha[..., None]).squeeze(-1), w, rest
 
+    energies = energies.masked_fill(~source_mask[:, None, None, :], torch.finfo(energies.dtype).min)
     beta, *saved = chunked(forward, alpha.flatten(0, 1), energies.flatten(0, 1))
     return beta.view(alpha.shape), torch.stack(saved).view(2, *alpha.shape)
 
@@ -127,12 +130,12 @@ def compose_maps(maps: Tensor) -> Tensor:
     return composed
 
 
-def hard_path(p: Tensor, last: Tensor, threshold: float, min_lag: int | None, max_lag: int | None) -> Tensor:
+def hard_path(p: Tensor, source_mask: Tensor, threshold: float, min_lag: int | None, max_lag: int | None) -> Tensor:
     rows, columns = p.shape[2:]
     positions, row = (torch.arange(n, device=p.device) for n in (columns, rows))
     hits = torch.where(p >= threshold, positions, columns)
     stop = hits.flip(-1).cummin(-1).values.flip(-1)  # the first hit from each position on
-    latest = last.view(-1, 1, 1, 1)
+    latest = last_position(source_mask, 1, 1)
     if min_lag is not None:
         stop = torch.maximum(stop, (row + min_lag - 1)[:, None])
     if max_lag is not None:
