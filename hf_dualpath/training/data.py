@@ -3,7 +3,7 @@
 import csv
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -217,15 +217,14 @@ def make_tokenizers(
     return tuple(train_word_tokenizer(train[side], arguments.min_frequency) for side in ("source", "target"))
 
 
-def tokenize_pairs(
-    pairs: Dataset,
+def pair_encoder(
     source_tokenizer: PreTrainedTokenizerFast,
     target_tokenizer: PreTrainedTokenizerFast,
     max_length: int | None = None,
     max_length_ratio: float | None = None,
-    workers: int = 1,
-) -> Dataset:
-    """Columns `input_ids` and `labels`, cached by content; pairs that are too long or too unequal are left out."""
+) -> Callable[[Mapping[str, list[str]]], dict[str, list[list[int]]]]:
+    """Makes columns `input_ids` and `labels` of columns `source` and `target`; pairs that are too long or too unequal
+    are left out."""
 
     def encode(batch):
         sources = source_tokenizer(batch["source"])["input_ids"]
@@ -239,6 +238,18 @@ def tokenize_pairs(
             max_length_ratio is None or long <= max_length_ratio * short
         )
 
+    return encode
+
+
+def tokenize_pairs(
+    pairs: Dataset,
+    source_tokenizer: PreTrainedTokenizerFast,
+    target_tokenizer: PreTrainedTokenizerFast,
+    max_length: int | None = None,
+    max_length_ratio: float | None = None,
+    workers: int = 1,
+) -> Dataset:
+    """The columns of [`pair_encoder`] for all pairs, cached by content."""
     digest = hashlib.sha256(repr((max_length, max_length_ratio)).encode())
     for tokenizer in (source_tokenizer, target_tokenizer):
         digest.update(tokenizer.backend_tokenizer.to_str().encode())
@@ -249,7 +260,7 @@ def tokenize_pairs(
     cache = Path(datasets_config.HF_DATASETS_CACHE) / "hf_dualpath"
     cache.mkdir(parents=True, exist_ok=True)
     return pairs.map(
-        encode,
+        pair_encoder(source_tokenizer, target_tokenizer, max_length, max_length_ratio),
         batched=True,
         remove_columns=pairs.column_names,
         num_proc=workers if workers > 1 else None,
