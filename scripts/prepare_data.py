@@ -3,8 +3,8 @@
     python scripts/prepare_data.py wmt15-deen --official DOWNLOADS --output data/wmt15-deen
     python scripts/prepare_data.py iwslt15-envi --official DOWNLOADS --output data/iwslt15-envi
 
-It downloads nothing. DOWNLOADS holds the files below under their official names. `--checksums FILE` (lines as `sha256sum`
-writes them) verifies them first. Counts that differ from the paper's are an error, unless `--any-count` is given.
+It downloads nothing. DOWNLOADS holds the files below under their official names. `--checksums FILE`, with lines as
+`sha256sum` writes them, verifies them first. Counts that differ from the paper's are an error without `--any-count`.
 
 wmt15-deen, from the pages of WMT15: training-parallel-europarl-v7.tgz, training-parallel-commoncrawl.tgz,
 training-parallel-nc-v10.tgz, dev.tgz, test.tgz. iwslt15-envi, from Stanford's page of NMT data: train.en, train.vi,
@@ -121,12 +121,15 @@ def check_files(corpus: Corpus, folder: Path, checksums: Path | None):
 
 
 def sha256(path: Path) -> str:
+    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def write_split(parts: list[tuple[Part, Part]], folder: Path, targets: list[Path], is_train: bool) -> tuple[int, int]:
-    """Writes both sides, and returns how many pairs were read and written: training pairs with an empty side are left out."""
+    """Writes both sides, training pairs with an empty side left out; returns how many were read and written."""
     read = written = 0
     with (
         open(targets[0], "w", encoding="utf-8", newline="\n") as sources,
