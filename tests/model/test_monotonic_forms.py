@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 import torch
+from conftest import single_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -120,6 +121,31 @@ def test_hard_path_follows_the_rule(threshold, lags, target, source, seed):
         for head in range(2):
             expected = walk(p[sentence, head], int(mask[sentence].sum()), threshold, lags[0] or -99, lags[1] or 99)
             assert stops[sentence, head].tolist() == expected
+
+
+WITHOUT_TRITON = """
+import sys
+sys.modules["triton"] = None  # as where it is not installed
+import torch
+from transformers import AutoModelForSeq2SeqLM
+model = AutoModelForSeq2SeqLM.from_pretrained(sys.argv[1], trust_remote_code=True)
+assert "hf_dualpath" not in sys.modules
+attention = sys.modules[type(model).__module__.replace("modeling_dualpath", "monotonic_attention")]
+assert attention._cuda_form() is attention.VECTORISED_FORM
+ids = torch.tensor([[5, 6, 1]])
+model(ids, labels=ids, path="expected").loss.backward()
+"""
+
+
+@pytest.mark.skipif(INTERPRETED, reason="about files, not numbers")
+def test_remote_code_loads_where_triton_is_missing(tmp_path):
+    single_model().save_pretrained(tmp_path / "model")
+    names = {path.name for path in (tmp_path / "model").glob("monotonic_*.py")}
+    assert names == {f"monotonic_{form}.py" for form in ("attention", "cpu", "triton", "vectorised")}
+    environment = os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules"), "PYTHONPATH": ""}
+    command = [sys.executable, "-c", WITHOUT_TRITON, str(tmp_path / "model")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 @pytest.mark.skipif(INTERPRETED, reason="this is the run that interprets")
