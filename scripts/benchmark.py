@@ -1,8 +1,9 @@
 """Speed as ratios measured in one run, on one CPU thread.
 
-    python scripts/benchmark.py [alpha] [train] [decode] [stream]
+    python scripts/benchmark.py [alpha] [train] [decode] [stream] [launches] [kernels]
 
-Each line has the bar that it must clear. Without names all of them are measured.
+Each line has the bar that it must clear. Without names all of them are measured. `launches` counts the kernels of a
+training step on a GPU; `kernels` compiles ours for GPUs and reports registers. Neither needs one.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable
 
 import torch
+from launches import count_launches
 from transformers import MarianConfig, MarianMTModel
 from transformers.utils import logging
 
@@ -160,11 +162,32 @@ def benchmark_stream():
     report("open stream: time per token at 200 over at 10", late / early, 1.5, False)
 
 
+def benchmark_launches():
+    short, long = count_launches(40), count_launches(100)
+    print(f"      {short.total} calls in a dual step of 6+6 layers, {long.total} at 100+100 tokens")
+    print(f"      of these {short.expectations} in both expectations, {short.method} with policies and all losses")
+    report("calls at 100+100 tokens over at 40+40", long.total / short.total, 1.0, False)
+    report("share of the expectations", short.expectations / short.total, 0.1, False)
+
+
+def benchmark_kernels():
+    from gpu_kernels import KERNELS, TARGETS, compile_kernel
+
+    for name in KERNELS:
+        for capability in TARGETS:
+            for columns in (64, 1024):
+                used = compile_kernel(name, capability, columns)
+                print(f"      {name}, sm_{capability}, {columns} tokens: {used.registers} registers")
+                report(f"{name}, sm_{capability}, {columns}: bytes spilled", used.spilled, 0, False)
+
+
 BENCHMARKS = {
     "alpha": benchmark_alpha,
     "train": benchmark_train,
     "decode": benchmark_decode,
     "stream": benchmark_stream,
+    "launches": benchmark_launches,
+    "kernels": benchmark_kernels,
 }
 
 

@@ -1,13 +1,18 @@
 """The read/write path of one direction: expected alignment, expected attention and the hard path.
 
 The two expectations are exact. Each is one operator with its own backward, and beside each stands a naive version of a
-few lines that reads like its equation; the tests hold the fast one against the naive one in float64.
+few lines that reads like its equation; the tests hold the fast ones against it in float64. The fast ones are for CPUs
+(`monotonic_cpu`), for GPUs (`monotonic_triton`), and for all other devices (`monotonic_vectorised`).
 """
+
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from .dials_dualpath import NOWHERE, lag_limits
+from .monotonic_cpu import FORM as CPU_FORM
+from .monotonic_vectorised import FORM as VECTORISED_FORM
 
 
 def full_precision(tensor: Tensor) -> Tensor:
@@ -18,6 +23,13 @@ def full_precision(tensor: Tensor) -> Tensor:
 def last_source_position(source_mask: Tensor) -> Tensor:
     """Position of the last real source token of each sentence, from a right-padded mask `(batch, source)`."""
     return source_mask.long().sum(-1) - 1  # batch
+
+
+def _given(source_mask: Tensor | None, grid: Tensor) -> Tensor:
+    """The mask, or one of real tokens only, for a grid `(batch, head, target, source)`."""
+    if source_mask is not None:
+        return source_mask
+    return torch.ones(grid.shape[0], grid.shape[-1], dtype=torch.bool, device=grid.device)
 
 
 # --- expected alignment (eq. 5) --------------------------------------------------------------------------------------
@@ -44,61 +56,6 @@ def naive_expected_alignment(selection_probability: Tensor, source_mask: Tensor 
     return alpha + last * (1 - alpha.sum(-1, keepdim=True))
 
 
-def _diagonal_view(diagonals: Tensor, rows: int, columns: int) -> Tensor:
-    """Cells (i, j) of `diagonals` (diagonal, row, n), where cell (i, j) lies on diagonal i + j: a view (i, j, n)."""
-    _, height, width = diagonals.shape
-    return diagonals.as_strided((rows, columns, width), ((height + 1) * width, height * width, 1))
-
-
-def _alignment_forward(p: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-    """Exact alpha by anti-diagonals: all cells of one diagonal depend only on the diagonal before.
-
-    `p` is (batch, head, target, source), zero at padding. Also returns p and q in diagonal layout for the backward.
-    """
-    batch, heads, rows, columns = p.shape
-    n = batch * heads
-    saved = p.new_zeros(2, rows + columns, rows, n)
-    p_diagonals, q_diagonals = saved
-    _diagonal_view(p_diagonals, rows, columns).copy_(p.reshape(n, rows, columns).permute(1, 2, 0))
-    alpha_diagonals = torch.zeros_like(p_diagonals)
-    unread = p.new_zeros(rows + 1, n)  # (1 - p) q of the cell to the left
-    q_diagonals[0, 0] = 1
-    for t in range(rows + columns):
-        low, high = max(0, t - columns), min(rows, t + 1)
-        q, alpha = q_diagonals[t, low:high], alpha_diagonals[t, low:high]
-        if t:
-            above = max(low, 1)
-            if low == 0:
-                q[0] = unread[0]
-            torch.add(unread[above:high], alpha_diagonals[t - 1, above - 1 : high - 1], out=q_diagonals[t, above:high])
-        torch.mul(p_diagonals[t, low:high], q, out=alpha)
-        torch.sub(q, alpha, out=unread[low:high])
-    # What flows past the last column never comes back: row i misses the sum of what rows 1..i lost.
-    missing = _diagonal_view(q_diagonals, rows, columns + 1)[:, columns].cumsum(0)  # row, n
-    alpha = _diagonal_view(alpha_diagonals, rows, columns).permute(2, 0, 1).reshape(p.shape).contiguous()
-    last = last.view(batch, 1, 1, 1).expand(batch, heads, rows, 1)
-    return alpha.scatter_add_(3, last, missing.t().reshape(batch, heads, rows, 1)), saved
-
-
-def _alignment_backward(grad: Tensor, saved: Tensor, last: Tensor) -> Tensor:
-    batch, heads, rows, columns = grad.shape
-    n = batch * heads
-    p_diagonals, q_diagonals = saved
-    # alpha at the last token is one minus the others, so their gradient is taken relative to it.
-    grad = grad - grad.gather(3, last.view(batch, 1, 1, 1).expand(batch, heads, rows, 1))
-    difference = torch.zeros_like(p_diagonals)  # d alpha[i, j] - d q[i, j + 1]; until its diagonal's turn, d alpha
-    _diagonal_view(difference, rows, columns).copy_(grad.reshape(n, rows, columns).permute(1, 2, 0))
-    grad_q = p_diagonals.new_zeros(rows + 1, n)
-    for t in reversed(range(rows + columns - 1)):
-        low, high = max(0, t - columns + 1), min(rows, t + 1)
-        cell = difference[t, low:high]
-        cell.add_(grad_q[low + 1 : high + 1]).sub_(grad_q[low:high])
-        grad_q[low:high].addcmul_(p_diagonals[t, low:high], cell)
-        # Row `high` starts on the next diagonal up; below it nothing has flowed yet.
-    grad_p = _diagonal_view(difference.mul_(q_diagonals), rows, columns)
-    return grad_p.permute(2, 0, 1).reshape(grad.shape).contiguous()
-
-
 def expected_alignment(selection_probability: Tensor, source_mask: Tensor | None = None) -> Tensor:
     r"""
     Expected writing probability alpha (eq. 5): the probability that target token i is written at source token j.
@@ -116,12 +73,7 @@ def expected_alignment(selection_probability: Tensor, source_mask: Tensor | None
         `torch.Tensor` of shape `(batch, head, target, source)`.
     """
     p = full_precision(selection_probability)
-    if source_mask is None:
-        last = torch.full((p.shape[0],), p.shape[-1] - 1, device=p.device)
-    else:
-        p = p.masked_fill(~source_mask[:, None, None, :], 0)
-        last = last_source_position(source_mask)
-    return torch.ops.hf_dualpath.expected_alignment(p, last)[0]
+    return torch.ops.hf_dualpath.expected_alignment(p, _given(source_mask, p))[0]
 
 
 # --- expected attention ("infinite lookback") ------------------------------------------------------------------------
@@ -137,46 +89,6 @@ def naive_expected_attention(alpha: Tensor, energies: Tensor, source_mask: Tenso
     return beta
 
 
-def _attention_forward(alpha: Tensor, energies: Tensor) -> tuple[Tensor, Tensor]:
-    """beta[j] = w[j] R[j] with w[j] the weight of token j in the softmax over 1..j and
-    R[j] = alpha[j] + (1 - w[j+1]) R[j+1], the chance that a later softmax leaves to the tokens up to j.
-
-    Also returns w and 1 - w (apart, so that neither loses digits), source dimension first, for the backward.
-    """
-    columns = energies.shape[-1]
-    e = energies.reshape(-1, columns).t().contiguous()  # source, n
-    saved = torch.empty(2, *e.shape, dtype=e.dtype, device=e.device)
-    w, rest = saved
-    top, total = e[0].clone(), torch.ones_like(e[0])
-    w[0], rest[0] = 1, 0
-    for j in range(1, columns):
-        new_top = torch.maximum(top, e[j])
-        before = total.mul_(top.sub_(new_top).exp_())
-        now = torch.sub(e[j], new_top, out=w[j]).exp_()
-        total = before + now
-        torch.div(before, total, out=rest[j])
-        now.div_(total)
-        top = new_top
-    beta = alpha.reshape(-1, columns).t().clone(memory_format=torch.contiguous_format)
-    for j in reversed(range(columns - 1)):
-        beta[j].addcmul_(rest[j + 1], beta[j + 1])
-    return beta.mul_(w).t().reshape(alpha.shape).contiguous(), saved
-
-
-def _attention_backward(grad: Tensor, alpha: Tensor, beta: Tensor, saved: Tensor) -> tuple[Tensor, Tensor]:
-    columns = grad.shape[-1]
-    w, rest = saved
-    # d alpha[k] is the mean of the gradient under the softmax over 1..k, a running mean with weights w.
-    grad_alpha = grad.reshape(-1, columns).t() * w
-    for j in range(1, columns):
-        grad_alpha[j].addcmul_(rest[j], grad_alpha[j - 1])
-    pull = grad_alpha * alpha.reshape(-1, columns).t()
-    for j in reversed(range(columns - 1)):
-        pull[j].addcmul_(rest[j + 1], pull[j + 1])
-    grad_energies = (grad * beta) - pull.mul_(w).t().reshape(grad.shape)
-    return grad_alpha.t().reshape(grad.shape).contiguous(), grad_energies.contiguous()
-
-
 def expected_attention(alpha: Tensor, energies: Tensor, source_mask: Tensor | None = None) -> Tensor:
     r"""
     Expected soft attention beta: `beta[i,j] = sum_{k >= j} alpha[i,k] exp(e[i,j]) / sum_{l <= k} exp(e[i,l])`.
@@ -189,10 +101,8 @@ def expected_attention(alpha: Tensor, energies: Tensor, source_mask: Tensor | No
         energies (`torch.Tensor` of the same shape): Scaled dot products of one layer.
         source_mask (`torch.BoolTensor` of shape `(batch, source)`, *optional*): True at real tokens.
     """
-    alpha, energies = full_precision(alpha), full_precision(energies)
-    if source_mask is not None:
-        energies = energies.masked_fill(~source_mask[:, None, None, :], torch.finfo(energies.dtype).min)
-    return torch.ops.hf_dualpath.expected_attention(alpha, energies.to(alpha.dtype))[0]
+    alpha = full_precision(alpha)
+    return torch.ops.hf_dualpath.expected_attention(alpha, energies.to(alpha.dtype), _given(source_mask, alpha))[0]
 
 
 # --- hard path -------------------------------------------------------------------------------------------------------
@@ -227,15 +137,16 @@ def hard_path(
     source token at the latest. Positions from 0, of shape `(batch, head, target)`, without a gradient.
     """
     p = selection_probability.detach()
-    batch, heads, rows, columns = p.shape
-    if source_mask is None:
-        last = torch.full((batch, 1, 1), columns - 1, device=p.device)
-    else:
-        p = p.masked_fill(~source_mask[:, None, None, :], -1)
-        last = last_source_position(source_mask)[:, None, None]
-    stop = torch.zeros(batch, heads, 1, dtype=torch.long, device=p.device)
+    return torch.ops.hf_dualpath.hard_path(p, _given(source_mask, p), threshold, min_lag, max_lag)
+
+
+def _hard_path_rows(
+    p: Tensor, source_mask: Tensor, threshold: float, min_lag: int | None, max_lag: int | None
+) -> Tensor:
+    p, last = p.masked_fill(~source_mask[:, None, None, :], -1), last_source_position(source_mask)[:, None, None]
+    stop = torch.zeros(*p.shape[:2], 1, dtype=torch.long, device=p.device)
     stops = []
-    for row in range(rows):
+    for row in range(p.shape[2]):
         stop = first_stop(p[:, :, row], stop, 0, threshold).clamp(*lag_limits(row, min_lag, max_lag))
         stop = torch.minimum(stop, last)
         stops.append(stop)
@@ -245,39 +156,61 @@ def hard_path(
 # --- operators -------------------------------------------------------------------------------------------------------
 
 
+@cache
+def _cuda_form() -> dict:
+    """Triton's kernels, imported when the first CUDA tensor comes, or the vectorised form where triton is missing."""
+    try:
+        from .monotonic_triton import FORM
+    except ImportError:
+        return VECTORISED_FORM
+    return FORM
+
+
+OPERATORS = {}  # those that this load of the file has defined, by name
+
+
+def _define(name: str, schema: str, fake):
+    """Registers an operator with torch, so that torch.compile sees one node.
+
+    Compiled code relies on what the fake kernels promise: every result is contiguous, whatever came in.
+    """
+    operator = torch.library.custom_op(f"hf_dualpath::{name}", VECTORISED_FORM[name], mutates_args=(), schema=schema)
+    operator.register_kernel("cpu")(_hard_path_rows if name == "hard_path" else CPU_FORM[name])
+    operator.register_kernel("cuda")(lambda *arguments: _cuda_form()[name](*arguments))
+    operator.register_fake(fake)
+    OPERATORS[name] = operator
+    return operator
+
+
 def _no_double_backward(*_):
     raise NotImplementedError("hf_dualpath: expected_alignment and expected_attention have no double backward.")
 
 
-def _define_operators():
-    """Registers both expectations with torch, so that torch.compile sees one node for each.
+def _empty(tensor: Tensor) -> Tensor:
+    return tensor.new_empty(tensor.shape)
 
-    Compiled code relies on what the fake kernels promise: every result is contiguous, whatever came in.
-    """
 
-    def define(name, function, schema, fake):
-        operator = torch.library.custom_op(f"hf_dualpath::{name}", function, mutates_args=(), schema=schema)
-        operator.register_fake(fake)
-        return operator
+def _define_expectations():
+    def saved(like: Tensor, *cpu_shape: int) -> Tensor:
+        """What the backward needs: in the layout of the form's choice."""
+        return like.new_empty(2, *(cpu_shape if like.device.type == "cpu" else like.shape))
 
-    def saved_like(p):
+    def saved_of_alignment(p):
         batch, heads, rows, columns = p.shape
-        return p.new_empty(2, rows + columns, rows, batch * heads)
+        return saved(p, rows + columns, rows, batch * heads)
 
-    def empty(tensor):
-        return tensor.new_empty(tensor.shape)
+    def saved_of_attention(energies):
+        return saved(energies, energies.shape[-1], energies.shape[:-1].numel())
 
-    alignment = define(
+    alignment = _define(
         "expected_alignment",
-        _alignment_forward,
-        "(Tensor p, Tensor last) -> (Tensor, Tensor)",
-        lambda p, last: (empty(p), saved_like(p)),
+        "(Tensor p, Tensor source_mask) -> (Tensor, Tensor)",
+        lambda p, source_mask: (_empty(p), saved_of_alignment(p)),
     )
-    alignment_backward = define(
+    alignment_backward = _define(
         "expected_alignment_backward",
-        _alignment_backward,
-        "(Tensor grad, Tensor saved, Tensor last) -> Tensor",
-        lambda grad, saved, last: empty(grad),
+        "(Tensor grad, Tensor saved, Tensor source_mask) -> Tensor",
+        lambda grad, saved, source_mask: _empty(grad),
     )
     alignment.register_autograd(
         lambda ctx, grad, _: (torch.ops.hf_dualpath.expected_alignment_backward(grad, *ctx.saved_tensors), None),
@@ -285,29 +218,34 @@ def _define_operators():
     )
     alignment_backward.register_autograd(_no_double_backward)
 
-    attention = define(
+    attention = _define(
         "expected_attention",
-        _attention_forward,
-        "(Tensor alpha, Tensor energies) -> (Tensor, Tensor)",
-        lambda alpha, energies: (
-            empty(alpha),
-            energies.new_empty(2, energies.shape[-1], energies.shape[:-1].numel()),
-        ),
+        "(Tensor alpha, Tensor energies, Tensor source_mask) -> (Tensor, Tensor)",
+        lambda alpha, energies, source_mask: (_empty(alpha), saved_of_attention(energies)),
     )
-    attention_backward = define(
+    attention_backward = _define(
         "expected_attention_backward",
-        _attention_backward,
         "(Tensor grad, Tensor alpha, Tensor beta, Tensor saved) -> (Tensor, Tensor)",
-        lambda grad, alpha, beta, saved: (empty(grad), empty(grad)),
+        lambda grad, alpha, beta, saved: (_empty(grad), _empty(grad)),
     )
     attention.register_autograd(
-        lambda ctx, grad, _: torch.ops.hf_dualpath.expected_attention_backward(grad, *ctx.saved_tensors),
+        lambda ctx, grad, _: (*torch.ops.hf_dualpath.expected_attention_backward(grad, *ctx.saved_tensors), None),
         setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0], *output),
     )
     attention_backward.register_autograd(_no_double_backward)
 
 
-try:  # Remote code may load this file a second time under another name; the operators of the first load stay.
-    _ = torch.ops.hf_dualpath.expected_alignment
-except AttributeError:
-    _define_operators()
+def _define_hard_path():
+    _define(
+        "hard_path",
+        "(Tensor p, Tensor source_mask, float threshold, int? min_lag, int? max_lag) -> Tensor",
+        lambda p, source_mask, threshold, min_lag, max_lag: p.new_empty(p.shape[:3], dtype=torch.long),
+    )
+
+
+# Remote code may load this file a second time under another name; the operators of the first load stay.
+for _name, _define_it in {"expected_alignment": _define_expectations, "hard_path": _define_hard_path}.items():
+    try:
+        _ = getattr(torch.ops.hf_dualpath, _name)
+    except AttributeError:
+        _define_it()

@@ -111,6 +111,10 @@ class DataArguments:
     dataset: str | None = field(
         default=None, metadata={"help": "Name of a dataset on the Hub, or a folder saved by `datasets`, or `toy`."}
     )
+    streaming: bool = field(
+        default=False,
+        metadata={"help": "Read the training pairs of `dataset` as they are needed: for more than fits the disk."},
+    )
     dataset_config: str | None = field(default=None, metadata={"help": "Configuration of that dataset."})
     source_column: str | None = field(
         default=None,

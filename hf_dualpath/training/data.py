@@ -3,7 +3,7 @@
 import csv
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -218,19 +218,20 @@ def make_tokenizers(
     return tuple(train_word_tokenizer(train[side], arguments.min_frequency) for side in ("source", "target"))
 
 
-def tokenize_pairs(
-    pairs: Dataset,
+MARKS = ("teaches",)  # columns of pairs that stay beside their tokens
+
+
+def pair_encoder(
     source_tokenizer: PreTrainedTokenizerFast,
     target_tokenizer: PreTrainedTokenizerFast,
     max_length: int | None = None,
     max_length_ratio: float | None = None,
-    workers: int = 1,
-) -> Dataset:
-    """Columns `input_ids` and `labels` (and `teaches` where the pairs have it), cached by content; pairs that are too
-    long or too unequal are left out."""
-    marks = [name for name in ("teaches",) if name in pairs.column_names]
+) -> Callable[[Mapping[str, list[str]]], dict[str, list[list[int]]]]:
+    """Makes columns `input_ids` and `labels` (and `teaches` where the pairs have it) of columns `source` and `target`;
+    pairs that are too long or too unequal are left out."""
 
     def encode(batch):
+        marks = [name for name in MARKS if name in batch]
         sources = source_tokenizer(batch["source"])["input_ids"]
         targets = target_tokenizer(batch["target"])["input_ids"]
         kept = [row for row in zip(sources, targets, *(batch[name] for name in marks)) if fits(*map(len, row[:2]))]
@@ -242,6 +243,18 @@ def tokenize_pairs(
             max_length_ratio is None or long <= max_length_ratio * short
         )
 
+    return encode
+
+
+def tokenize_pairs(
+    pairs: Dataset,
+    source_tokenizer: PreTrainedTokenizerFast,
+    target_tokenizer: PreTrainedTokenizerFast,
+    max_length: int | None = None,
+    max_length_ratio: float | None = None,
+    workers: int = 1,
+) -> Dataset:
+    """The columns of [`pair_encoder`] for all pairs, cached by content."""
     digest = hashlib.sha256(repr((max_length, max_length_ratio)).encode())
     for tokenizer in (source_tokenizer, target_tokenizer):
         digest.update(tokenizer.backend_tokenizer.to_str().encode())
@@ -249,12 +262,13 @@ def tokenize_pairs(
         for text in pairs[side]:
             raw = text.encode()
             digest.update(len(raw).to_bytes(8, "little") + raw)  # a text may itself hold line breaks
-    for name in marks:
-        digest.update(np.asarray(pairs[name][:]).tobytes())
+    for name in MARKS:
+        if name in pairs.column_names:
+            digest.update(np.asarray(pairs[name][:]).tobytes())
     cache = Path(datasets_config.HF_DATASETS_CACHE) / "hf_dualpath"
     cache.mkdir(parents=True, exist_ok=True)
     return pairs.map(
-        encode,
+        pair_encoder(source_tokenizer, target_tokenizer, max_length, max_length_ratio),
         batched=True,
         remove_columns=pairs.column_names,
         num_proc=workers if workers > 1 else None,

@@ -57,7 +57,7 @@ class _LabelSmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def scratch(logits: Tensor) -> tuple[Tensor, int]:
-        rows = max(1, _LabelSmoothedCrossEntropy.BLOCK // logits.shape[-1]) if logits.is_cpu else logits.shape[0]
+        rows = max(1, _LabelSmoothedCrossEntropy.BLOCK // logits.shape[-1])
         dtype = torch.promote_types(logits.dtype, torch.float32)
         return torch.empty(rows, logits.shape[-1], dtype=dtype, device=logits.device), rows
 
@@ -77,7 +77,17 @@ def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, label_smoothing
             raise ValueError(
                 f"A label is {int(labels[wrong][0])}, which is no token of a vocabulary of {logits.shape[-1]}."
             )
-    return _LabelSmoothedCrossEntropy.apply(logits.flatten(0, 1), labels.flatten(), label_smoothing)
+    logits, labels = logits.flatten(0, 1), labels.flatten()
+    if logits.is_cpu and not torch.compiler.is_compiling():
+        return _LabelSmoothedCrossEntropy.apply(logits, labels, label_smoothing)
+    # The library spreads its smoothing over all tokens, the gold one included.
+    vocabulary = logits.shape[-1]
+    return torch.nn.functional.cross_entropy(
+        logits.to(torch.promote_types(logits.dtype, torch.float32)),
+        labels,
+        reduction="sum",
+        label_smoothing=label_smoothing * vocabulary / (vocabulary - 1),
+    )
 
 
 def latency_loss(alphas: tuple[Tensor, ...], source_mask: Tensor, target_mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -146,6 +156,12 @@ def direction_loss(
     if row_variance_weight:
         rows = torch.cat([row_variance(alpha) for alpha in outputs.alphas], 1)  # batch, head, target
         spread = (rows.mean(1) * target_mask).sum()
+    weighted = ((latency_weight, latency), (variance_weight, variance))
+    weighted += ((hard_weight, hard), (row_variance_weight, spread))
+    total = cross_entropy
+    for weight, part in weighted:
+        if weight:  # a part without a weight needs no backward
+            total = total + weight * part
     return DirectionLoss(
         cross_entropy=cross_entropy,
         hard_cross_entropy=hard,
@@ -153,11 +169,7 @@ def direction_loss(
         variance=variance,
         row_variance=spread,
         target_tokens=target_mask.sum(),
-        total=cross_entropy
-        + hard_weight * hard
-        + latency_weight * latency
-        + variance_weight * variance
-        + row_variance_weight * spread,
+        total=total,
     )
 
 

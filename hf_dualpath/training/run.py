@@ -22,11 +22,12 @@ from ..model.configuration_dualpath import DualPathConfig, SiMTConfig
 from ..model.modeling_dualpath import DualPathForConditionalGeneration, SiMTForConditionalGeneration
 from .arguments import DataArguments, DualPathTrainingArguments, ModelArguments, policy_of
 from .card import FIGURES, ModelCard, results_of
-from .data import load_pairs, make_tokenizers, tokenize_pairs
+from .data import load_pairs, make_tokenizers, pair_encoder, tokenize_pairs
 from .live_text import like_live_text
 from .safety import one_run_in, writing_to
 from .settings import parse_recipe, show_settings
-from .trainer import DualPathTrainer, check_same_sizes, directions_of
+from .streaming import TOKENIZER_SAMPLE, MaxTokenStream, as_dataset, load_stream
+from .trainer import DualPathTrainer, check_same_sizes, directions_of, stream_of
 from .warm_start import forward_of, start_from, starting_config, take_sizes
 
 
@@ -164,11 +165,11 @@ def measured(split: str, results: dict[str, float]) -> bool:
 
 def prepare_data(
     model: ModelArguments, data: DataArguments, arguments: DualPathTrainingArguments, start: str | Path | None
-) -> tuple[DatasetDict, tuple, Dataset]:
+) -> tuple[DatasetDict, tuple, Dataset | MaxTokenStream]:
     """The pairs of each split, both tokenizers (those of `start` where it has some), and the training tokens."""
     set_seed(arguments.seed)
     with arguments.main_process_first(desc="preparing the data"):
-        pairs = load_pairs(data)
+        pairs = load_stream(data) if data.streaming else load_pairs(data)
         if "train" not in pairs:
             raise ValueError(
                 "There is no training data: set `train_source` and `train_target`, `train_file` or `dataset`."
@@ -185,14 +186,13 @@ def prepare_data(
         if start is not None and has_tokenizers(start):
             tokenizers = load_tokenizers(start)
         else:
-            tokenizers = make_tokenizers(data, pairs["train"])
-        tokens = tokenize_pairs(
-            pairs["train"],
-            *tokenizers,
-            min(data.max_length, model.max_position_embeddings),
-            data.max_length_ratio,
-            data.preprocessing_workers,
-        )
+            sample = as_dataset(pairs["train"], TOKENIZER_SAMPLE) if data.streaming else pairs["train"]
+            tokenizers = make_tokenizers(data, sample)
+        limits = min(data.max_length, model.max_position_embeddings), data.max_length_ratio
+        if data.streaming:
+            tokens = stream_of(pairs["train"], pair_encoder(*tokenizers, *limits), arguments)
+        else:
+            tokens = tokenize_pairs(pairs["train"], *tokenizers, *limits, data.preprocessing_workers)
     return pairs, tokenizers, tokens
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from accelerate.utils import gather_object
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch.utils.data import DataLoader
@@ -36,9 +36,10 @@ from ..model.modeling_dualpath import DualPathForConditionalGeneration, SiMTForC
 from ..model.policies_dualpath import Dials
 from .arguments import DualPathTrainingArguments
 from .card import FIGURES
-from .data import MaxTokenBatchSampler, pair_lengths, tokenize_pairs
+from .data import MaxTokenBatchSampler, pair_encoder, pair_lengths, tokenize_pairs
 from .losses import DirectionLoss, DualPathLoss, direction_loss, dual_path_loss, parts
 from .safety import StopSignals, one_run_in, writing_to
+from .streaming import MaxTokenStream
 
 
 logger = logging.get_logger(__name__)
@@ -121,9 +122,10 @@ class DualPathTrainer(Trainer):
         model: The model to train, or one of PEFT's around it; none where `model_init` is given.
         args ([`DualPathTrainingArguments`]): Settings.
         data_collator (*optional*): Makes a batch of tokenized pairs; by default [`PairCollator`].
-        train_dataset (`Dataset`):
+        train_dataset (`Dataset` or `IterableDataset`):
             With the texts `source` and `target`, or with `input_ids` and `labels`. In an optional column `teaches` two
-            truth values say whether a pair teaches the forward and the backward direction.
+            truth values say whether a pair teaches the forward and the backward direction. One that
+            streams needs `max_steps`.
         eval_dataset (`Dataset` or `dict[str, Dataset]`, *optional*): With the texts `source` and `target`.
         tokenizers (pair of `PreTrainedTokenizerFast`): Of the source and the target side; twice the same where joint.
         loss (callable, *optional*):
@@ -158,7 +160,7 @@ class DualPathTrainer(Trainer):
         model: DualPathForConditionalGeneration | SiMTForConditionalGeneration | None = None,
         args: DualPathTrainingArguments | None = None,
         data_collator: Callable[[list[dict]], dict[str, torch.Tensor]] | None = None,
-        train_dataset: Dataset | None = None,
+        train_dataset: Dataset | IterableDataset | MaxTokenStream | None = None,
         eval_dataset: Dataset | dict[str, Dataset] | None = None,
         tokenizers: tuple[PreTrainedTokenizerFast, PreTrainedTokenizerFast] | None = None,
         loss: Callable[[object, dict[str, torch.Tensor]], DirectionLoss | DualPathLoss] | None = None,
@@ -205,14 +207,28 @@ class DualPathTrainer(Trainer):
 
     # Data and schedule
 
-    def tokenized(self, pairs: Dataset | None, max_length: int) -> Dataset | None:
+    def tokenized(
+        self, pairs: Dataset | IterableDataset | MaxTokenStream | None, max_length: int
+    ) -> Dataset | MaxTokenStream | None:
         """Texts as tokens; what is tokenized already stays as it is."""
-        if pairs is None or {"input_ids", "labels"} <= set(pairs.column_names):
+        if isinstance(pairs, (IterableDataset, MaxTokenStream)) and self.args.max_steps <= 0:
+            raise ValueError("A stream has no end: say how many updates to make with `max_steps`.")
+        if isinstance(pairs, IterableDataset):
+            return self.streamed(pairs, max_length)
+        if pairs is None or isinstance(pairs, MaxTokenStream) or {"input_ids", "labels"} <= set(pairs.column_names):
             return pairs
         self.check_texts(pairs, "train_dataset")
         with self.args.main_process_first(desc="tokenizing"):
             columns = [name for name in ("source", "target", "teaches") if name in pairs.column_names]
             return tokenize_pairs(pairs.select_columns(columns), *self.tokenizers, max_length)
+
+    def streamed(self, pairs: IterableDataset, max_length: int) -> MaxTokenStream:
+        encode = None
+        if "input_ids" not in (pairs.column_names or next(iter(pairs))):
+            if self.tokenizers is None:
+                raise ValueError("`train_dataset` is text: give the trainer `tokenizers`, one for each side.")
+            encode = pair_encoder(*self.tokenizers, max_length)
+        return stream_of(pairs, encode, self.args)
 
     def check_texts(self, pairs: Dataset, name: str):
         if not {"source", "target"} <= set(pairs.column_names):
@@ -223,6 +239,8 @@ class DualPathTrainer(Trainer):
     def get_train_dataloader(self) -> DataLoader:
         if self.train_dataset is None:
             raise ValueError("There is nothing to train on: give the trainer a `train_dataset`.")
+        if isinstance(self.train_dataset, MaxTokenStream):
+            return DataLoader(self.train_dataset, batch_size=None, collate_fn=self.data_collator)
         sampler = MaxTokenBatchSampler(
             pair_lengths(self.train_dataset),
             self.args.max_tokens,
@@ -477,6 +495,10 @@ class DualPathTrainer(Trainer):
                 state = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / TRAINER_STATE_NAME))
                 if is_over(state, self.args):
                     return self.take_over(resume_from_checkpoint, state)
+            if isinstance(self.train_dataset, MaxTokenStream):
+                self.args.ignore_data_skip = True  # a stream knows its place: nothing is read only to be skipped
+                if resume_from_checkpoint:
+                    self.train_dataset.load(resume_from_checkpoint)
             result = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
             if self._stop.received:
                 self.say(
@@ -512,6 +534,8 @@ class DualPathTrainer(Trainer):
         self.accelerator.wait_for_everyone()
         with writing_to(folder):
             super()._save_checkpoint(model, trial)
+            if isinstance(self.train_dataset, MaxTokenStream):
+                self.train_dataset.save(folder)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             with writing_to(folder):
@@ -532,6 +556,12 @@ class DualPathTrainer(Trainer):
         self.model_wrapped = self.model
         gc.collect()
         super().end()
+
+
+def stream_of(pairs: IterableDataset, encode: Callable | None, args: DualPathTrainingArguments) -> MaxTokenStream:
+    """The share of this process."""
+    seed = args.data_seed if args.data_seed is not None else args.seed
+    return MaxTokenStream(pairs, encode, args.max_tokens, seed, args.process_index, args.world_size)
 
 
 def padded(rows: list[list[int]]) -> np.ndarray:

@@ -182,14 +182,16 @@ def test_everything_runs_on_meta_tensors():
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 1, 1, 1), (3, 2, 7, 2)])
 def test_the_operators_keep_what_they_promise_the_compiler(shape):
     """torch's own check: schema, fake kernel (shapes and strides), autograd, and the compiled backward."""
-    last = torch.full(shape[:1], shape[-1] - 1)
+    mask = torch.ones(shape[0], shape[-1], dtype=torch.bool)
+    mask[-1, 1:] = False
     p, energies = torch.rand(shape).requires_grad_(), torch.randn(shape).requires_grad_()
     permuted = torch.rand(shape[1], shape[0], *shape[2:]).transpose(0, 1).requires_grad_()
     operators = torch.ops.hf_dualpath
     for alpha in (p, permuted):
-        torch.library.opcheck(operators.expected_alignment, (alpha, last))
-        torch.library.opcheck(operators.expected_attention, (alpha, energies))
-    alpha, saved = operators.expected_alignment(p.detach(), last)
-    torch.library.opcheck(operators.expected_alignment_backward, (permuted.detach(), saved, last))
-    beta, saved = operators.expected_attention(alpha, energies.detach())
+        torch.library.opcheck(operators.expected_alignment, (alpha, mask))
+        torch.library.opcheck(operators.expected_attention, (alpha, energies, mask))
+    alpha, saved = operators.expected_alignment(p.detach(), mask)
+    torch.library.opcheck(operators.expected_alignment_backward, (permuted.detach(), saved, mask))
+    beta, saved = operators.expected_attention(alpha, energies.detach(), mask)
     torch.library.opcheck(operators.expected_attention_backward, (permuted.detach(), alpha, beta, saved))
+    torch.library.opcheck(operators.hard_path, (permuted.detach(), mask, 0.5, 2, None))
