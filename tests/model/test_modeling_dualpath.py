@@ -242,7 +242,7 @@ def test_directions_decode_as_their_checkpoint_says(tmp_path, batch):
     stream = loaded.open_stream()
     assert len([action for action in [*stream.push(x[0].tolist()), *stream.finish()] if action is not None]) == 3
     other = loaded.open_stream(direction="en-de")
-    assert other.model is loaded.backward_model
+    assert other.engine.backend.model is loaded.backward_model
 
 
 def test_two_directions_need_both_texts(batch):
