@@ -49,11 +49,12 @@ class AsyncStream:
         self._arrived = self._words_arrived = 0  # messages that the service has taken before them, and their words
         self._words_sent = self._words_read = 0  # over this stream of the service
         self._changed = asyncio.Event()
-        self._events: asyncio.Queue[Event | ServiceError | None] = asyncio.Queue()
+        self._events: asyncio.Queue[Event | Exception | None] = asyncio.Queue()
         self._limits = {"characters_per_second": 1000, "waiting_words": 500}
 
     async def __aenter__(self) -> "AsyncStream":
         self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(self._over)
         return self
 
     async def __aexit__(self, *_):
@@ -99,7 +100,7 @@ class AsyncStream:
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         while (event := await self._events.get()) is not None:
-            if isinstance(event, ServiceError):
+            if isinstance(event, Exception):
                 raise event
             yield event
 
@@ -115,22 +116,26 @@ class AsyncStream:
                 async with connect(self._address(), additional_headers=self.headers, max_size=None) as socket:
                     since, pause = time.monotonic(), FIRST_PAUSE
                     if await self._talk(socket):
-                        return self._events.put_nowait(None)
+                        return
             except ConnectionClosed as closed:
                 code, reason = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else (1006, "")
                 if code not in PASSING:
-                    return self._events.put_nowait(ServiceError(f"The service said: {reason or code}"))
+                    raise ServiceError(f"The service said: {reason or code}") from closed
                 error = closed
             except InvalidURI as wrong:
-                return self._events.put_nowait(ServiceError(str(wrong)))
+                raise ServiceError(str(wrong)) from wrong
             except (OSError, InvalidHandshake, TimeoutError) as failed:
                 error = failed
                 if not self.id:  # it was never there
-                    return self._events.put_nowait(ServiceError(f"There is no service at {self.url}: {error}"))
+                    raise ServiceError(f"There is no service at {self.url}: {error}") from failed
             if time.monotonic() - since > PATIENCE:
-                return self._events.put_nowait(ServiceError(f"The service at {self.url} has gone: {error}"))
+                raise ServiceError(f"The service at {self.url} has gone: {error}")
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _over(self, task: asyncio.Task):
+        """Whoever iterates learns how it ended."""
+        self._events.put_nowait(None if task.cancelled() else task.exception())
 
     def _address(self) -> str:
         resumed = {"stream": self.id, "after": self.seq} if self.id else {}
@@ -187,9 +192,9 @@ class AsyncStream:
     async def _send_all(self, socket):
         """Messages, no faster than the service takes them."""
         while True:
-            waiting = self._words_sent - self._words_read
-            if self._sent < len(self._messages) and waiting < self._limits["waiting_words"] // 2:
-                message, words = self._messages[self._sent]
+            message, words = self._messages[self._sent] if self._sent < len(self._messages) else (None, 0)
+            waiting = self._words_sent + words - self._words_read
+            if message is not None and waiting <= self._limits["waiting_words"]:
                 self._sent += 1
                 self._words_sent += words
                 await socket.send(message)
@@ -245,7 +250,7 @@ class Stream:
         try:
             async for event in self._stream:
                 self._events.put(event)
-        except ServiceError as error:
+        except Exception as error:  # raised again where the events are read
             self._events.put(error)
         self._events.put(None)
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI, Request, Response, WebSocket
+from fastapi import FastAPI, HTTPException, Request, Response, WebSocket
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
@@ -62,7 +62,7 @@ def status_of(refusal: Refusal) -> int:
 
 
 class BodyLimit:
-    """ASGI middleware: a request that is too long is refused before it is read."""
+    """ASGI middleware: a request that is too long is refused, and its rest is not read."""
 
     def __init__(self, app, limit: int):
         self.app, self.limit = app, limit
@@ -75,20 +75,10 @@ class BodyLimit:
             message = await receive()
             read += len(message.get("body", b""))
             if read > self.limit:
-                raise TooLong
+                raise HTTPException(413, f"A request has at most {self.limit} bytes.")
             return message
 
-        if scope["type"] != "http":
-            return await self.app(scope, receive, send)
-        try:
-            await self.app(scope, counted, send)
-        except TooLong:
-            answer = JSONResponse({"detail": f"A request has at most {self.limit} bytes."}, 413)
-            await answer(scope, receive, send)
-
-
-class TooLong(Exception):
-    pass
+        await self.app(scope, counted if scope["type"] == "http" else receive, send)
 
 
 def create_app(service: Service, access: Access | None = None) -> FastAPI:

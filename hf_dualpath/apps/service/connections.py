@@ -17,15 +17,13 @@ CLOSING_SECONDS = 5.0  # for a client to take the reason why
 async def converse(websocket: WebSocket, service: Service, stream: Stream, reader: Reader):
     """A speaker or any other client of a stream."""
     with reader:
-        stream.left_at = None
+        stream.left_at, stream.heard_at = None, time.monotonic()
         ended_by = await first_of(reader.stopped, send_all(websocket, reader), receive_all(websocket, stream))
         mine = stream.feed.readers == {reader}
     if mine:
         stream.left_at = time.monotonic()
     if isinstance(ended_by, Refusal) and ended_by.close not in (Close.TAKEN, Close.SHUTDOWN):
         stream.fail(ended_by)
-        service.drop(stream)
-    elif ended_by is Close.DONE:
         service.drop(stream)
     await say_goodbye(websocket, service, ended_by)
 
@@ -49,10 +47,7 @@ async def send_all(websocket: WebSocket, reader: Reader) -> Close | None:
 async def receive_all(websocket: WebSocket, stream: Stream) -> Refusal | None:
     """Returns when the client has gone, or why it must go."""
     while True:
-        try:
-            message = await asyncio.wait_for(websocket.receive(), stream.limits.idle_seconds)
-        except asyncio.TimeoutError:
-            return Refusal(Close.IDLE)
+        message = await websocket.receive()
         if message["type"] == "websocket.disconnect":
             return None
         try:

@@ -14,7 +14,7 @@ class Limits:
         characters (`float`): A second and stream; ten seconds' worth may come at once. Speech has about 15.
         message_bytes (`int`): The largest message.
         text_characters (`int`): The longest text of `POST /v1/translate`.
-        waiting_words (`int`): Words of a stream that the model has not read yet.
+        waiting_words (`int`): Words of a stream that the model has not read yet; our client sends 50 at once.
         kept_events (`int`): Events kept for each stream. A client that is further behind reads too slowly.
         idle_seconds (`float`): A stream without a message ends after this.
         resume_seconds (`float`): For so long a stream without a connection is kept.

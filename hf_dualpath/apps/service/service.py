@@ -71,13 +71,15 @@ class Service:
         await asyncio.gather(*(worker.stop() for worker in self.workers.values() if worker.state == "ready"))
 
     async def _sweep(self):
-        """Streams that nobody came back to are given up."""
+        """Streams that nobody came back to are given up, and so are silent ones."""
         while True:
-            await asyncio.sleep(min(1, self.limits.resume_seconds / 4))
+            await asyncio.sleep(min(1, self.limits.resume_seconds / 4, self.limits.idle_seconds / 4))
             now = time.monotonic()
             for stream in list(self.streams.values()):
                 if stream.left_at is not None and now - stream.left_at > self.limits.resume_seconds:
                     self.drop(stream)
+                elif not stream.ended and now - stream.heard_at > self.limits.idle_seconds:
+                    stream.fail(Refusal(Close.IDLE))
 
     # Streams
 
@@ -85,8 +87,10 @@ class Service:
         """A new stream; a [`Refusal`] says why not."""
         if self.closing:
             raise Refusal(Close.SHUTDOWN)
-        if len(self.streams) >= self.limits.streams:
+        if sum(len(worker.streams) for worker in self.workers.values()) >= self.limits.streams:
             raise Refusal(Close.FULL)
+        if len(self.streams) >= 2 * self.limits.streams:  # the rest are over, and kept for clients that missed the end
+            self.drop(next(stream for stream in self.streams.values() if stream.feed.over))
         name = model or next(iter(self.workers))
         if name not in self.workers:
             raise Refusal(Close.UNKNOWN, f"There is no model {name[:40]!r}; there are {', '.join(self.workers)}.")

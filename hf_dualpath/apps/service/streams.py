@@ -30,6 +30,7 @@ class Stream:
         self.ended = False
         self.refusal: Refusal | None = None  # why it failed, if it did
         self.left_at: float | None = time.monotonic()  # when its last connection went
+        self.heard_at = time.monotonic()  # when its last message came
         self.words_in = self.words_read = 0
         self._cutter = WordCutter()
         self._arrivals: deque[float] = deque()  # of the words of this sentence
@@ -41,6 +42,7 @@ class Stream:
     def take(self, command: Command):
         """One message. A mistake in it is answered by an `error` event; one that is too much ends the stream."""
         self.received += 1
+        self.heard_at = time.monotonic()
         if self.ended:
             return
         if not self.allowance.take(len(command.text)):
