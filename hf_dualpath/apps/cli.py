@@ -15,6 +15,7 @@ Simultaneous machine translation: translate while the source is still arriving.
 
   dualpath translate --model DIR "Ich habe heute keine Zeit."      stream a text through a model
   tail -f talk.txt | dualpath translate --model DIR                live input, each word the moment it is decided
+  dualpath serve                                                   live captions for many, over WebSockets
   dualpath train toy                                               train any of the systems from a recipe
   dualpath evaluate --model DIR --source FILE --target FILE        BLEU, latency, paths: one report
   dualpath compare REPORT REPORT ...                               who is ahead at the same latency
@@ -29,11 +30,14 @@ Simultaneous machine translation: translate while the source is still arriving.
 """
 
 
-def add_model_arguments(parser: argparse.ArgumentParser):
+SHIPPED = str(DEFAULT_MODEL) if DEFAULT_MODEL.is_dir() else None
+
+
+def add_model_arguments(parser: argparse.ArgumentParser, required: bool = True):
     parser.add_argument(
         "--model",
-        default=str(DEFAULT_MODEL) if DEFAULT_MODEL.is_dir() else None,
-        required=not DEFAULT_MODEL.is_dir(),
+        default=SHIPPED if required else None,
+        required=required and SHIPPED is None,
         help="checkpoint: a folder or a Hub id (default: the one that ships, where it does)",
     )
     parser.add_argument("--direction", help="such as de-en; default: the checkpoint's forward direction")
@@ -90,13 +94,22 @@ def add_translate(commands):
         "translate",
         help="stream text, standard input or a file through a model",
         description="Translate while the source arrives. Without TEXT standard input is read as it comes, from a pipe "
-        "or as you type.",
+        "or as you type. A file of captions (.srt, .vtt) is translated into captions with times.",
     )
-    add_model_arguments(parser)
+    add_model_arguments(parser, required=False)
     add_dials(parser)
+    service = parser.add_argument_group("a service instead of a model of your own (see `dualpath serve`)")
+    service.add_argument("--server", metavar="URL", help="such as http://127.0.0.1:8000; --model is one of its models")
+    service.add_argument("--room", metavar="NAME", help="speak in a room: everybody with URL/rooms/NAME reads along")
     parser.add_argument("text", nargs="?", metavar="TEXT", help="what to translate; default: standard input")
     parser.add_argument(
         "--file", help="translate a file line by line, in fast batches; with --wpm, --show-path or --json as a stream"
+    )
+    parser.add_argument(
+        "--format",
+        choices=("text", "jsonl", "srt", "vtt"),
+        help="of the input (default: by the file's ending, else text); jsonl has `text` and, for guesses that may "
+        "still change, `is_final` false",
     )
     parser.add_argument("--output", help="write here instead of to the terminal")
     parser.add_argument("--wpm", type=float, help="replay the text at so many words per minute")
@@ -117,6 +130,14 @@ def add_translate(commands):
             raise ValueError("Standard input is closed: give TEXT or --file.")
         if arguments.output is None and sys.stdout is None:
             raise ValueError("Standard output is closed: give --output.")
+        if arguments.text is not None and arguments.format not in (None, "text"):
+            raise ValueError(f"TEXT is plain text: give {arguments.format} with --file or through a pipe.")
+        if arguments.server is None:
+            arguments.model = arguments.model or SHIPPED
+            if arguments.room is not None or arguments.model is None:
+                raise ValueError("A room is at a service: give --server." if arguments.room else "Give --model.")
+        elif arguments.no_sentences or arguments.max_sentence_words:
+            raise ValueError("How sentences end is the service's choice: see `dualpath serve --help`.")
         from .translate import translate
 
         translate(arguments)
@@ -462,6 +483,59 @@ def add_demo(commands):
     parser.set_defaults(run=run)
 
 
+def add_serve(commands):
+    parser = commands.add_parser(
+        "serve",
+        help="live captions for many: a streaming service",
+        description="Serve models over WebSockets, HTTP and caption pages; GET / says how to use it. A token in the "
+        "environment variable DUALPATH_TOKEN is asked of clients.",
+    )
+    parser.add_argument("--model", nargs="+", help="checkpoints: folders or Hub ids (default: the one that ships)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to serve (default: this machine only)")
+    parser.add_argument("--port", type=int, default=8000, help="port (default 8000; 0 takes a free one)")
+    parser.add_argument("--allow-origin", nargs="+", default=[], help="other sites whose pages may connect")
+    parser.add_argument("--max-streams", type=int, default=1000, help="streams at once (default 1000)")
+    parser.add_argument(
+        "--max-characters", type=float, default=1000, help="characters a second and stream (default 1000)"
+    )
+    parser.add_argument(
+        "--idle-seconds", type=float, default=600, help="a silent stream ends after this (default 600)"
+    )
+    parser.add_argument(
+        "--max-sentence-words", type=int, help="end a sentence after so many words, for text without punctuation"
+    )
+    add_loading(parser)
+
+    def run(arguments):
+        from .service.limits import Limits
+
+        if min(arguments.max_streams, arguments.max_characters, arguments.idle_seconds) <= 0:
+            raise ValueError("--max-streams, --max-characters and --idle-seconds are above 0.")
+        models = arguments.model or ([SHIPPED] if SHIPPED else None)
+        if models is None:
+            raise ValueError("Give --model.")
+        limits = Limits(
+            streams=arguments.max_streams,
+            characters=arguments.max_characters,
+            idle_seconds=arguments.idle_seconds,
+        )
+        try:
+            from .service.server import serve
+        except ImportError as error:
+            raise ImportError("The service needs a few packages: pip install 'hf_dualpath[serve]'.") from error
+        serve(
+            models,
+            arguments.host,
+            arguments.port,
+            tuple(arguments.allow_origin),
+            limits,
+            max_sentence_words=arguments.max_sentence_words,
+            **loading_of(arguments),
+        )
+
+    parser.set_defaults(run=run)
+
+
 def add_replay(commands):
     parser = commands.add_parser(
         "replay",
@@ -554,6 +628,7 @@ COMMANDS = (
     add_sweep,
     add_plot_path,
     add_demo,
+    add_serve,
     add_replay,
     add_convert,
     add_export,

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from .examples import PAPER, examples_for
 from .sessions import MAX_SESSIONS, NO_LIMIT, SPEEDS, Models, Sessions, Settings, dial_value
-from .view import STYLE, History, grid_html, translation_html
+from .style import STYLE
+from .view import History, grid_html, translation_html
 
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")

@@ -1,5 +1,6 @@
 """Typing into a live translation: a word is read at each space; what is typed and what is translated stay apart."""
 
+import atexit
 import codecs
 import io
 import os
@@ -7,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TextIO
 
 
@@ -59,11 +61,14 @@ def key_by_key(descriptor: int) -> Iterator[None]:
     import tty
 
     before = termios.tcgetattr(descriptor)
+    restore = partial(termios.tcsetattr, descriptor, termios.TCSADRAIN, before)
+    atexit.register(restore)  # for a thread that Ctrl-C leaves behind
     try:
         tty.setcbreak(descriptor, termios.TCSANOW)  # what was typed meanwhile is kept
         yield
     finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        restore()
+        atexit.unregister(restore)
 
 
 def typed(descriptor: int, screen: Screen) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`dualpath translate`: text, standard input or a file through a model, shown word by word."""
+"""`dualpath translate`: text, standard input or a file through a model, here or at a service, shown word by word."""
 
 import json
 import os
@@ -6,38 +6,88 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
 
-from ..inference.batches import translate_texts
-from ..inference.checkpoints import load_direction
-from ..inference.events import Event, Read, SentenceEnd, Write
-from ..inference.splitting import SentenceSplitter
-from ..inference.streaming import SimultaneousTranslator
-from ..inference.text import read_lines
-from ..model.policies_dualpath import Dials
+from ..inference.events import Event, Read, SentenceEnd, Write, as_dict
+from ..inference.text import read_lines, read_raw_lines
+from .captions import FORMATS, final_text, heard_words, lines_of, read_captions, timed_captions, written
 from .cli import loading_of
 from .terminal import Screen, typed
 
 
+if TYPE_CHECKING:
+    from ..inference.streaming import SimultaneousTranslator
+    from .client import RemoteTranslator
+
+AT_ONCE = 8  # lines of a file that a service translates at the same time
+
+
 def translate(arguments: Namespace):
     """Runs the command."""
+    arguments.format = arguments.format or format_of(arguments.file)
+    translator, translate_lines = (remote if arguments.server else local)(arguments)
+    as_events = arguments.json or arguments.show_path or arguments.wpm
+    if arguments.format in ("srt", "vtt") and not as_events:
+        translate_captions(arguments, translator)
+    elif arguments.file is not None and arguments.format == "text" and not as_events:
+        translate_file(arguments, translate_lines)
+    else:
+        translate_live(arguments, translator)
+
+
+def format_of(file: str | None) -> str:
+    """By the ending of a file's name."""
+    ending = Path(file or "").suffix[1:].lower()
+    return ending if ending in FORMATS else "text"
+
+
+def local(arguments: Namespace) -> tuple["SimultaneousTranslator", Callable[[list[str]], list[str]]]:
+    """A model of our own: as a stream, and for many lines at once."""
+    from ..inference.batches import translate_texts
+    from ..inference.checkpoints import load_direction
+    from ..inference.splitting import SentenceSplitter
+    from ..inference.streaming import SimultaneousTranslator
+    from ..model.policies_dualpath import Dials
+
     loaded = load_direction(arguments.model, arguments.direction, **loading_of(arguments))
     options = {
         "splitter": None if arguments.no_sentences else SentenceSplitter,
         "max_sentence_words": arguments.max_sentence_words,
         **Dials.given_in(arguments),
     }
-    if arguments.file is not None and not (arguments.json or arguments.show_path or arguments.wpm):
-        translate_file(arguments, loaded, options)
-    else:
-        translate_live(arguments, SimultaneousTranslator(*loaded, **options))
+
+    def translate_lines(lines: list[str]) -> list[str]:
+        """In batches: the same words as the stream gives, faster."""
+        found, _ = translate_texts(
+            *loaded, lines, batch_size=arguments.batch_size, progress=sys.stderr.isatty(), **options
+        )
+        return [" ".join(sentence.text for sentence in line if sentence.text) for line in found]
+
+    return SimultaneousTranslator(*loaded, **options), translate_lines
 
 
-def translate_live(arguments: Namespace, translator: SimultaneousTranslator):
+def remote(arguments: Namespace) -> tuple["RemoteTranslator", Callable[[list[str]], list[str]]]:
+    """A model at a service."""
+    from .client import RemoteTranslator
+
+    names = ("write_threshold", "min_lag", "max_lag", "wait_k")
+    dials = {name: value for name in names if (value := vars(arguments)[name]) is not None}
+
+    def connect() -> RemoteTranslator:
+        return RemoteTranslator(arguments.server, arguments.direction, arguments.model, arguments.room, **dials)
+
+    def translate_lines(lines: list[str]) -> list[str]:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return list(pool.map(lambda line: connect().translate(line), lines))
+
+    return connect(), translate_lines
+
+
+def translate_live(arguments: Namespace, translator: "SimultaneousTranslator | RemoteTranslator"):
     """Event by event."""
     texts, output = sources(arguments)
     output = open(arguments.output, "w", encoding="utf-8") if arguments.output else output
@@ -56,7 +106,13 @@ def translate_live(arguments: Namespace, translator: SimultaneousTranslator):
 
 def sources(arguments: Namespace) -> tuple[list[Iterable[str | bytes]], TextIO]:
     """The texts to translate, each as the chunks in which it arrives; and where the translation is shown."""
-    if arguments.file is not None:
+    if arguments.format == "jsonl":
+        lines = read_raw_lines(arguments.file) if arguments.file else lines_of(arriving(sys.stdin.fileno()))
+        texts = [final_text(lines)]
+        return [spoken(" ".join(texts[0]), arguments.wpm)] if arguments.wpm else texts, sys.stdout
+    if arguments.format in ("srt", "vtt"):
+        texts = [" ".join(word for word, _ in heard_words(captions_of(arguments)))]
+    elif arguments.file is not None:
         texts = read_lines(arguments.file)
     elif arguments.text is not None:
         texts = [arguments.text]
@@ -87,18 +143,42 @@ def spoken(text: str, words_per_minute: float) -> Iterator[str]:
         time.sleep(pause)
 
 
-def translate_file(arguments: Namespace, loaded: tuple, options: dict):
-    """Line by line, in batches: the same words as the stream gives, faster."""
+def translate_file(arguments: Namespace, translate_lines: Callable[[list[str]], list[str]]):
+    """Line by line."""
     lines = read_lines(arguments.file)
-    found, seconds = translate_texts(
-        *loaded, lines, batch_size=arguments.batch_size, progress=sys.stderr.isatty(), **options
-    )
-    result = "".join(" ".join(sentence.text for sentence in line if sentence.text) + "\n" for line in found)
+    began = time.perf_counter()
+    result = "".join(line + "\n" for line in translate_lines(lines))
+    seconds = time.perf_counter() - began
     if arguments.output:
         Path(arguments.output).write_text(result, encoding="utf-8")
         print(f"Wrote {len(lines)} lines to {arguments.output} ({seconds:.1f} s of decoding).", file=sys.stderr)
     else:
         sys.stdout.write(result)
+
+
+def captions_of(arguments: Namespace) -> list:
+    """Those of a file, or of standard input."""
+    if arguments.file is not None:
+        return read_captions("\n".join(read_raw_lines(arguments.file)))
+    return read_captions(sys.stdin.buffer.read().decode("utf-8", "replace"))
+
+
+def translate_captions(arguments: Namespace, translator: "SimultaneousTranslator | RemoteTranslator"):
+    """Captions with times into captions with times, in the format that OUTPUT's name says."""
+    heard = heard_words(captions_of(arguments))
+    form = format_of(arguments.output) if arguments.output else arguments.format
+    if form not in ("srt", "vtt"):
+        raise ValueError(f"{arguments.output} ends in neither .srt nor .vtt: captions are written as one of them.")
+    events = translator.stream(word + " " for word, _ in heard)
+    captions = timed_captions(events, [time for _, time in heard])
+    output = open(arguments.output, "w", encoding="utf-8") if arguments.output else sys.stdout
+    try:
+        for block in written(captions, form):
+            output.write(block)
+            output.flush()
+    finally:
+        if arguments.output:
+            output.close()
 
 
 # How events are shown
@@ -121,16 +201,13 @@ def as_text() -> Callable[[Event, TextIO], None]:
     return show
 
 
-NAMES = {Read: "read", Write: "write", SentenceEnd: "sentence_end"}
-
-
 def as_json(event: Event, output: TextIO):
     """One event a line."""
-    output.write(json.dumps({"event": NAMES[type(event)], **asdict(event)}, ensure_ascii=False) + "\n")
+    output.write(json.dumps(as_dict(event), ensure_ascii=False) + "\n")
     output.flush()
 
 
-def show_path(translator: SimultaneousTranslator) -> Callable[[Event, TextIO], None]:
+def show_path(translator: "SimultaneousTranslator | RemoteTranslator") -> Callable[[Event, TextIO], None]:
     """READ on the left, WRITE on the right, with how many words the translation lags behind."""
     console = None
 

@@ -7,9 +7,7 @@ from html import escape
 from ..inference.events import Event, Read, SentenceEnd, Write
 from ..paths.latency import latency_metrics
 from ..paths.staircase import Step, staircase
-
-
-READ_COLOR, WRITE_COLOR, MARK_COLOR = "#3b82f6", "#ef4444", "#f5b642"
+from .style import MARK_COLOR, READ_COLOR, STYLE, WRITE_COLOR
 
 
 @dataclass
@@ -134,19 +132,6 @@ def grid_svg(history: History, animate: float | None = None) -> str:
 def _appearing(drawn: str, moment: float) -> str:
     appear = f'<animate attributeName="opacity" from="0" to="1" begin="{moment:.2f}s" dur="0.15s" fill="freeze"/>'
     return f'<g opacity="0">{appear}{drawn}</g>'
-
-
-STYLE = """
-.dp p { line-height: 1.6; margin: .1rem 0; overflow-wrap: anywhere }
-.dp-target { font-size: 1.3rem; font-weight: 600 }
-.dp-source { opacity: .75 }
-.dp-word { cursor: help; border-bottom: 1px dotted currentColor }
-.dp-word:focus { outline: 2px solid #f5b642 }
-.dp-stats, .dp-hint { font-size: .9rem; opacity: .75; margin: .2rem 0 }
-.dp-scroll { overflow-x: auto }
-.dp-moving span { opacity: 0; animation: dp-appear .15s forwards }
-@keyframes dp-appear { to { opacity: 1 } }
-"""
 
 
 def translation_html(history: History, note: str = "") -> str:

@@ -1,6 +1,6 @@
 """What a live translation tells: a word was read, a word was written, a sentence is over."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True)
@@ -43,3 +43,16 @@ class SentenceEnd:
 
 
 Event = Read | Write | SentenceEnd
+NAMES = {Read: "read", Write: "write", SentenceEnd: "sentence_end"}
+KINDS = {name: kind for kind, name in NAMES.items()}
+
+
+def as_dict(event: Event) -> dict:
+    """An event for JSON, with its name under `event`."""
+    return {"event": NAMES[type(event)], **asdict(event)}
+
+
+def from_dict(values: dict) -> Event:
+    """The event that [`as_dict`] was given."""
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return KINDS[fields.pop("event")](**fields)
