@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 import torch
-from conftest import POLICIES, TINY, dual_model, random_batch, single_model
+from conftest import POLICIES, ROOT, TINY, dual_model, random_batch, single_model
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, BertConfig, BertModel
 
 from hf_dualpath import (
