@@ -33,10 +33,7 @@ def export_checkpoint(
     output = Path(output)
     configs = [exported_config(model) for model, _, _ in directions.values()]
     for name, (model, _, _) in directions.items():
-        folder = output / name
-        folder.mkdir(parents=True, exist_ok=True)
-        for step, graph in Steps(model, int8).graphs().items():
-            onnx.save(graph, str(folder / f"{step}.onnx"))
+        write_graphs(model, output / name, int8)
     (output / EXPORT).write_text(json.dumps([asdict(config) for config in configs], indent=1) + "\n")
     _, source, target = next(iter(directions.values()))
     save_tokenizers(output, source, target)
@@ -44,6 +41,13 @@ def export_checkpoint(
         name: largest_difference(model, load_exported(output, name)[0].open_engine().backend)
         for name, (model, _, _) in directions.items()
     }
+
+
+def write_graphs(model, folder: Path, int8: bool = False):
+    """The graphs of one direction, a file each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for step, graph in Steps(model, int8).graphs().items():
+        onnx.save(graph, str(folder / f"{step}.onnx"))
 
 
 def exported_config(model) -> ExportedConfig:
@@ -84,6 +88,9 @@ def largest_difference(model, exported: OnnxBackend) -> float:
         states = [np.asarray(backend.hidden_states).flatten(), np.asarray(backend.query).flatten()]
         stops = np.tile(np.array([[2], [4], [6]]), (1, backend.heads))
         backend.write(rows, 0, stops, np.zeros(3, int), [model.open_stream()] * 3)
-        states += [np.asarray(backend.target_memory)[:, :, :, 0].ravel(), np.asarray(backend.source_memory).ravel()]
-        seen.append(np.concatenate([*states, np.asarray(backend.policy_memory).ravel()]))
+        kept = [np.asarray(backend.__dict__[name]) for name in ("target_memory", "source_memory", "policy_memory")]
+        if backend is exported:
+            kept = [memory.swapaxes(0, 1) for memory in kept]
+        states += [kept[0][:, :, :, 0].ravel(), *(memory.ravel() for memory in kept[1:])]
+        seen.append(np.concatenate(states))
     return float(np.abs(seen[0] - seen[1]).max())

@@ -74,17 +74,17 @@ class OnnxBackend:
         config, heads, width = self.config, self.config.decoder_attention_heads, self.config.d_model
         dim = width // heads
         read_heads = config.encoder_attention_heads
-        self.shapes = {  # slot, keys and values of each layer, head, token, dim
-            "read_memory": (2 * config.encoder_layers, read_heads, source_length, width // read_heads),
-            "source_memory": (2 * config.decoder_layers, heads, source_length, dim),
-            "policy_memory": (int(config.is_learned), heads, source_length, dim),
-            "target_memory": (2 * config.decoder_layers, heads, target_length, dim),
-            "hidden_states": (width,),
-            "query": (heads if config.is_learned else 0, 1, dim),
+        self.shapes = {  # the first is that of each part, the second that of each slot
+            "read_memory": ((2 * config.encoder_layers,), (read_heads, source_length, width // read_heads)),
+            "source_memory": ((2 * config.decoder_layers,), (heads, source_length, dim)),
+            "policy_memory": ((int(config.is_learned),), (heads, source_length, dim)),
+            "target_memory": ((2 * config.decoder_layers,), (heads, target_length, dim)),
+            "hidden_states": ((), (width,)),
+            "query": ((), (heads if config.is_learned else 0, 1, dim)),
         }
-        self.slots, self.source_length, self.target_length = slots, source_length, target_length
-        for name, shape in self.shapes.items():
-            new = np.zeros((slots, *shape), np.float32)
+        self.source_length, self.target_length = source_length, target_length
+        for name, (parts, shape) in self.shapes.items():
+            new = np.zeros((*parts, slots, *shape), np.float32)
             if slots and name in self.__dict__:
                 old = self.__dict__[name]
                 common = tuple(slice(min(a, b)) for a, b in zip(old.shape, new.shape))
@@ -92,17 +92,26 @@ class OnnxBackend:
             self.__dict__[name] = new
 
     def move(self, slot: int, to: int):
-        for name in self.shapes:
-            self.__dict__[name][to] = self.__dict__[name][slot]
+        for name, (parts, _) in self.shapes.items():
+            memory = self.__dict__[name]
+            slots = memory.swapaxes(0, 1) if parts else memory
+            slots[to] = slots[slot]
 
     def rows(self, memory: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """A batch of slots: without a copy where they are the first ones."""
         return memory[: len(rows)] if rows[-1] == len(rows) - 1 else memory[rows]
 
+    def parts(self, name: str, memory: np.ndarray, rows: np.ndarray, length: int | None = None) -> dict:
+        """The parts of a memory as inputs of a graph."""
+        found = {f"{name}_{index}": self.rows(part, rows) for index, part in enumerate(memory)}
+        if length is None:
+            return found
+        return {key: np.ascontiguousarray(part[:, :, :length]) for key, part in found.items()}
+
     def begun(self, rows: np.ndarray, positions: np.ndarray, results: dict[str, np.ndarray]):
         """Keeps the state in which slots wait for a decision."""
         self.hidden_states[rows] = results["hidden_states"]
-        self.target_memory[rows, :2, :, positions] = results["first_new"].swapaxes(1, 2)
+        self.target_memory[:2, rows, :, positions] = results["first_new"].swapaxes(1, 2)
         if self.config.is_learned:
             self.query[rows] = results["query"]
 
@@ -119,14 +128,14 @@ class OnnxBackend:
             "encode",
             tokens=tokens,
             positions=positions,
-            past=np.ascontiguousarray(self.rows(self.read_memory, rows)[:, :, :, :known]),
+            **self.parts("past", self.read_memory, rows, known),
             hidden=np.ascontiguousarray(np.broadcast_to(hidden, (len(rows), 1, new, known))),
             later=np.where(columns > columns[:, None], FAR, np.float32(0))[None, None],
         )
         cells = (columns < counts[:, None]).nonzero()
         where, places = rows[cells[0]], starts[cells[0]] + cells[1]
         for name in ("read", "source", "policy") if self.config.is_learned else ("read", "source"):
-            self.__dict__[f"{name}_memory"][where, :, :, places] = results[f"{name}_new"][cells[0], :, :, cells[1]]
+            self.__dict__[f"{name}_memory"][:, where, :, places] = results[f"{name}_new"][cells[0], :, :, cells[1]]
 
     def ask(
         self,
@@ -141,7 +150,7 @@ class OnnxBackend:
         if not self.config.is_learned:
             return (written + [its_dials.wait_k or self.config.wait_k for its_dials in dials] - 1)[:, None]
         stop = int(available.max())
-        keys = np.ascontiguousarray(self.rows(self.policy_memory, rows)[:, 0, :, start:stop])
+        keys = np.ascontiguousarray(self.rows(self.policy_memory[0], rows)[:, :, start:stop])
         p = self.run("ask", query=self.rows(self.query, rows), keys=keys)["probabilities"][:, :, 0]
         threshold = np.array([its_dials.write_threshold for its_dials in dials], np.float32)[:, None, None]
         positions = np.arange(start, stop)
@@ -162,15 +171,15 @@ class OnnxBackend:
         results = self.run(
             "write",
             states=self.rows(self.hidden_states, rows),
-            source=self.rows(self.source_memory, rows),
+            **self.parts("source", self.source_memory, rows),
             visible=visible,
-            target=self.rows(self.target_memory, rows),
+            **self.parts("target", self.target_memory, rows),
             hidden=np.where(places < written[:, None, None, None], np.float32(0), FAR),
             first_hidden=np.where(places < following[:, None, None, None], np.float32(0), FAR),
             positions=following,
         )
         if self.config.decoder_layers > 1:
-            self.target_memory[rows, 2:, :, written] = results["target_new"].swapaxes(1, 2)
+            self.target_memory[2:, rows, :, written] = results["target_new"].swapaxes(1, 2)
         self.begun(rows, following, results)
         return results["tokens"]
 
@@ -229,6 +238,17 @@ def exported_directions(folder: str | Path) -> list[str]:
     return list(exported_configs(folder))
 
 
+def load_sessions(folder: Path, threads: int = 1) -> dict[str, onnxruntime.InferenceSession]:
+    """The graphs of one direction, ready to run."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    return {
+        path.stem: onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        for path in sorted(folder.glob("*.onnx"))
+    }
+
+
 def load_exported(
     folder: str | Path, direction: str | None = None, threads: int = 1
 ) -> tuple[OnnxTranslator, LightTokenizer, LightTokenizer]:
@@ -238,13 +258,7 @@ def load_exported(
     direction = {None: names[0], "forward": names[0], "backward": names[-1]}.get(direction, direction)
     if direction not in configs:
         raise ValueError(f"{folder} translates {' and '.join(names)}, not {direction}.")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 3
-    sessions = {
-        path.stem: onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        for path in sorted((Path(folder) / direction).glob("*.onnx"))
-    }
+    sessions = load_sessions(Path(folder) / direction, threads)
     source, target = load_light_tokenizers(folder)
     if direction != names[0]:
         source, target = target, source

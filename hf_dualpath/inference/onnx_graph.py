@@ -26,6 +26,10 @@ class Graph:
         self.inputs.append(helper.make_tensor_value_info(name, kind, shape))
         return name
 
+    def cache(self, name: str, parts: int, heads: int, length: str, dim: int) -> list[str]:
+        """Keys and values of each layer, an input each."""
+        return [self.input(f"{name}_{index}", ["rows", heads, length, dim]) for index in range(parts)]
+
     def output(self, value: str, name: str, shape: list, kind: int = FLOAT):
         self.nodes.append(helper.make_node("Identity", [value], [name]))
         self.outputs.append(helper.make_tensor_value_info(name, kind, shape))
@@ -78,10 +82,6 @@ class Graph:
 
     def energies(self, query: str, key: str, scale: float) -> str:
         return self("FusedMatMul", query, key, domain=MICROSOFT, transB=1, alpha=scale)
-
-    def part(self, cache: str, index: int) -> str:
-        """Keys or values of one layer, out of a cache (row, part, head, token, dim)."""
-        return self("Gather", cache, self.constant(np.array(index, np.int64)), axis=1)
 
     def attend_with_new(
         self, query: str, key: str, value: str, past: tuple[str, str], hidden: str, scale: float
@@ -167,7 +167,7 @@ class Steps:
         dim = width // heads
         tokens = graph.input("tokens", ["rows", "new"], INTEGER)
         positions = graph.input("positions", ["rows", "new"], INTEGER)
-        past = graph.input("past", ["rows", 2 * config.encoder_layers, heads, "known", dim])
+        past = graph.cache("past", 2 * config.encoder_layers, heads, "known", dim)
         hidden = graph.input("hidden", ["rows", 1, "new", "known"])  # added to the energies of what is known
         later = graph.input("later", [1, 1, "new", "new"])  # and of what is new: no token sees a later one
         shape = graph("Shape", tokens)
@@ -180,12 +180,12 @@ class Steps:
                 graph("Transpose", graph("Reshape", part, by_heads), perm=[0, 2, 1, 3]) for part in parts
             )
             kept += [key, value]
-            old = graph("Add", graph.energies(query, graph.part(past, 2 * index), dim**-0.5), hidden)
+            old = graph("Add", graph.energies(query, past[2 * index], dim**-0.5), hidden)
             new = graph("Add", graph.energies(query, key, dim**-0.5), later)
             weights = graph("Softmax", graph("Concat", old, new, axis=-1), axis=-1)
             lengths = graph("Concat", graph("Shape", old, start=-1), graph("Shape", new, start=-1), axis=0)
             of_old, of_new = graph("Split", weights, lengths, axis=-1, count=2)
-            output = graph("MatMul", of_old, graph.part(past, 2 * index + 1))
+            output = graph("MatMul", of_old, past[2 * index + 1])
             output = graph("Add", output, graph("MatMul", of_new, value))
             output = graph.shaped(graph("Transpose", output, perm=[0, 2, 1, 3]), -1, width)
             states = graph.feed_forward(
@@ -225,9 +225,9 @@ class Steps:
         config, graph = self.config, Graph("write", self.int8)
         layers, width = config.decoder_layers, config.d_model
         states = graph.input("states", ["rows", width])
-        source = graph.input("source", ["rows", 2 * layers, self.heads, "source", self.dim])
+        source = graph.cache("source", 2 * layers, self.heads, "source", self.dim)
         visible = graph.input("visible", ["rows", "heads", 1, "source"])  # added to the energies
-        target = graph.input("target", ["rows", 2 * layers, self.heads, "target", self.dim])
+        target = graph.cache("target", 2 * layers, self.heads, "target", self.dim)
         hidden = graph.input("hidden", ["rows", 1, 1, "target"])
         first_hidden = graph.input("first_hidden", ["rows", 1, 1, "target"])  # the first layer is one token ahead
         positions = graph.input("positions", ["rows"], INTEGER)
@@ -236,13 +236,13 @@ class Steps:
             if index:
                 query, key, value = self.split_heads(graph, graph.project(states, layer.self_qkv))
                 kept += [key, value]
-                past = graph.part(target, 2 * index), graph.part(target, 2 * index + 1)
+                past = target[2 * index], target[2 * index + 1]
                 output = graph.attend_with_new(query, key, value, past, hidden, self.scale)
                 output = graph.shaped(output, -1, width)
                 states = graph.added(states, output, layer.self_out, layer.self_norm)
             query = graph.shaped(graph.project(states, layer.source_query), -1, self.heads, 1, self.dim)
-            energies = graph("Add", graph.energies(query, graph.part(source, 2 * index), self.scale), visible)
-            output = graph("MatMul", graph("Softmax", energies, axis=-1), graph.part(source, 2 * index + 1))
+            energies = graph("Add", graph.energies(query, source[2 * index], self.scale), visible)
+            output = graph("MatMul", graph("Softmax", energies, axis=-1), source[2 * index + 1])
             output = graph.shaped(output, -1, width)
             states = graph.feed_forward(
                 layer, graph.added(states, output, layer.source_out, layer.source_norm), config.activation_function
@@ -254,7 +254,7 @@ class Steps:
             graph.output(
                 graph("Concat", *kept, axis=2), "target_new", ["rows", self.heads, 2 * (layers - 1), self.dim]
             )
-        past = (graph.part(target, 0), graph.part(target, 1)), first_hidden
+        past = (target[0], target[1]), first_hidden
         self.begin(graph, self.embedded(graph, self.model.model.decoder, tokens, positions), past)
         return graph.model()
 
