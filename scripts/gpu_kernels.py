@@ -47,8 +47,7 @@ def compile_kernel(name: str, capability: int, columns: int) -> Usage:
 
 
 def usage_of(machine_code: bytes) -> Usage:
-    """What NVIDIA's `cuobjdump`, which comes with triton, reads in it. Our kernels keep nothing in local memory by choice:
-    whatever is there was spilled."""
+    """What NVIDIA's `cuobjdump`, which comes with triton, reads in it. Local memory holds only what was spilled."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"
         file.write_bytes(machine_code)
