@@ -43,16 +43,15 @@ def compile_kernel(name: str, capability: int, columns: int) -> Usage:
         constexprs={"BLOCK": block},
     )
     compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps})
-    return usage_of(compiled.asm["ptx"])
+    return usage_of(compiled.asm["cubin"])
 
 
-def usage_of(ptx: str) -> Usage:
-    """What NVIDIA's assembler, which comes with triton, reports."""
-    target = re.search(r"^\.target (\w+)", ptx, re.MULTILINE)[1]
+def usage_of(machine_code: bytes) -> Usage:
+    """What NVIDIA's `cuobjdump`, which comes with triton, reads in it. Local memory holds only what was spilled."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "kernel.ptx"
-        file.write_text(ptx)
-        command = [triton.knobs.nvidia.ptxas.path, "-v", f"--gpu-name={target}", file, "-o", Path(folder) / "kernel"]
-        report = subprocess.run(command, check=True, capture_output=True, text=True).stderr
-    spilled = sum(map(int, re.findall(r"(\d+) bytes spill", report)))
-    return Usage(int(re.search(r"Used (\d+) registers", report)[1]), spilled)
+        file = Path(folder) / "kernel.cubin"
+        file.write_bytes(machine_code)
+        command = [triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file]
+        report = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    registers, stack, local = (int(re.search(rf"{name}:(\d+)", report)[1]) for name in ("REG", "STACK", "LOCAL"))
+    return Usage(registers, stack + local)

@@ -240,7 +240,8 @@ class DualPathTrainer(Trainer):
         if self.train_dataset is None:
             raise ValueError("There is nothing to train on: give the trainer a `train_dataset`.")
         if isinstance(self.train_dataset, MaxTokenStream):
-            return DataLoader(self.train_dataset, batch_size=None, collate_fn=self.data_collator)
+            own = torch.Generator()  # a loader draws a number; a resumed run must not, after it restored the state
+            return DataLoader(self.train_dataset, batch_size=None, collate_fn=self.data_collator, generator=own)
         sampler = MaxTokenBatchSampler(
             pair_lengths(self.train_dataset),
             self.args.max_tokens,
