@@ -34,6 +34,9 @@ def train_bpe_tokenizer(
     texts: Iterable[str], vocab_size: int = 8000, show_progress: bool = True
 ) -> PreTrainedTokenizerFast:
     """A BPE over both languages. Characters never seen in training are spelt in bytes, so that nothing is unknown."""
+    smallest = len(SPECIAL_TOKENS) + len(BYTES) + 1
+    if vocab_size < smallest:
+        raise ValueError(f"`vocab_size` is at least {smallest}, for the bytes and special tokens, not {vocab_size}.")
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Sequence(
         [

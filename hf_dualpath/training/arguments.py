@@ -86,6 +86,13 @@ class ModelArguments:
             raise ValueError("Dual paths are two directions trained together: leave `directions` at both.")
 
 
+def check_counts(arguments, *names: str):
+    for name in names:
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise ValueError(f"`{name}` is a number of at least 1, not {value}.")
+
+
 @dataclass
 class DataArguments:
     """Where sentence pairs come from and how they are tokenized.
@@ -160,6 +167,9 @@ class DataArguments:
     license: str = field(default="unknown", metadata={"help": "Licence of the weights, for the model card."})
     data_description: str | None = field(default=None, metadata={"help": "What the data is, for the model card."})
 
+    def __post_init__(self):
+        check_counts(self, "vocab_size", "min_frequency", "max_train_pairs", "max_validation_pairs", "max_length")
+
 
 @dataclass
 class DualPathTrainingArguments(TrainingArguments):
@@ -226,6 +236,9 @@ class DualPathTrainingArguments(TrainingArguments):
 
     def __post_init__(self):
         super().__post_init__()
+        check_counts(self, "gradient_accumulation_steps", "multipath_k", "decode_batch_size", "max_tokens")
+        if not 0 <= self.label_smoothing_factor < 1:
+            raise ValueError(f"`label_smoothing_factor` lies in [0, 1), not at {self.label_smoothing_factor}.")
         if self.duality_reduction not in ("batch", "sentence"):
             raise ValueError(f"`duality_reduction` is batch or sentence, not {self.duality_reduction!r}.")
         if self.duality_path not in PATHS:

@@ -328,5 +328,7 @@ class MaxTokenBatchSampler:
 
 def pair_lengths(dataset: Dataset) -> np.ndarray:
     """Tokens of the longer side of each pair."""
+    if not len(dataset):
+        return np.zeros(0, dtype=int)  # such a dataset has not even columns
     columns = (dataset.with_format("arrow")[:][name] for name in ("input_ids", "labels"))
     return np.maximum(*(pc.list_value_length(column).to_numpy() for column in columns))

@@ -71,6 +71,13 @@ def attempt(*arguments: str):
         ("train toy --output_dir run --max_train_pairs 9 --d_model 30", "`d_model` (30) must be a multiple"),
         ("train toy --output_dir run --max_train_pairs 9 --dropout 2", "`dropout` is a probability"),
         ("train toy --output_dir run --max_train_pairs 9 --encoder_layers 0", "`encoder_layers` is a number"),
+        ("train toy --output_dir run --max_train_pairs 9 --max_length 2", "No training pair is left"),
+        ("train toy --output_dir run --max_train_pairs 9 --vocab_size 9", "`vocab_size` is at least 260"),
+        ("train toy --output_dir run --max_train_pairs 0", "`max_train_pairs` is a number of at least 1"),
+        ("train toy --output_dir run --gradient_accumulation_steps 0", "`gradient_accumulation_steps` is a number"),
+        ("train toy --output_dir run --multipath_k -1", "`multipath_k` is a number of at least 1"),
+        ("train toy --output_dir run --label_smoothing_factor 2", "lies in [0, 1)"),
+        ("train toy --output_dir run --min_frequency -1", "`min_frequency` is a number of at least 1"),
     ],
 )
 def test_mistakes(command, message, place, capsys, monkeypatch):
