@@ -225,7 +225,10 @@ def test_mistakes_of_requests(server, body, status, reason):
 
 
 def test_pages_about_itself(server):
-    assert json.loads(server.request("/health")[1]) == {"status": "ok", "models": {"first": "ready", "second": "ready"}}
+    assert json.loads(server.request("/health")[1]) == {
+        "status": "ok",
+        "models": {"first": "ready", "second": "ready"},
+    }
     assert [model["name"] for model in json.loads(server.request("/v1/models")[1])] == ["first", "second"]
     openapi = json.loads(server.request("/openapi.json")[1])
     assert "/v1/translate" in openapi["paths"] and "/v1/rooms/NAME" in openapi["info"]["description"]
@@ -418,7 +421,10 @@ def test_shutdown_finishes_sentences_and_says_so():
             receive(socket, "write")
             server.stop()
             events = receive(socket, "sentence_end")
-            assert words(events)[-1] == "EN" and "finished" in next(e for e in events if e["event"] == "notice")["message"]
+            assert (
+                words(events)[-1] == "EN"
+                and "finished" in next(e for e in events if e["event"] == "notice")["message"]
+            )
             assert closing(socket) == (Close.SHUTDOWN.code, Close.SHUTDOWN.reason)
             assert closing(listener)[0] == Close.SHUTDOWN.code
 
