@@ -6,8 +6,8 @@
 
 Each replica is a whole service with a process of its own for each model. A WebSocket stays with its replica. When a
 replica dies its clients connect again, to another one, and begin their unfinished sentence again there (see
-`hf_dualpath.client`); finished sentences are not repeated. A room lives in one replica: run rooms with one replica each,
-or behind a router that sends `/rooms/NAME` and `/v1/rooms/NAME` to one of several such applications by NAME.
+`hf_dualpath.client`); finished sentences are not repeated. A room lives in one replica: run rooms with one replica, or
+behind a router that sends `/rooms/NAME` and `/v1/rooms/NAME` to one of several such applications by NAME.
 """
 
 import argparse
