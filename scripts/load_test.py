@@ -5,7 +5,7 @@
     python scripts/load_test.py --soak --streams 50 --words 9000    # an hour of talk each, as fast as it holds; memory
 
 It starts `dualpath serve` itself unless --server names one. The delay of a target word is the time from sending the
-last source word that it waited for to receiving it. A number of streams holds if the 95th percentile stays under 300 ms.
+last source word that it waited for to receiving it. Streams hold if the 95th percentile stays under 300 ms.
 """
 
 import argparse
