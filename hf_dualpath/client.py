@@ -1,6 +1,7 @@
 """A client of the streaming service: see [`RemoteTranslator`]."""
 
-from .apps.client import AsyncStream, RemoteTranslator, Stream
+from .apps.async_client import AsyncStream, ServiceError
+from .apps.client import RemoteTranslator, Stream
 
 
-__all__ = ["AsyncStream", "RemoteTranslator", "Stream"]
+__all__ = ["AsyncStream", "RemoteTranslator", "ServiceError", "Stream"]

@@ -136,6 +136,16 @@ def test_the_demo_does_not(hostile, mark):
     assert not mark.exists()
 
 
+def test_the_service_does_not(hostile, mark):
+    from hf_dualpath.apps.service.worker import load_pools
+
+    try:
+        load_pools(hostile)
+    except (ValueError, OSError):
+        pass
+    assert not mark.exists()
+
+
 @pytest.mark.parametrize("flag", [[], ["--trust-remote-code"]])
 def test_the_simuleval_agent(flag, mark, tmp_path, monkeypatch):
     pytest.importorskip("simuleval", reason="SimulEval is not installed")

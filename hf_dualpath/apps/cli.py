@@ -133,7 +133,7 @@ def add_translate(commands):
         if arguments.text is not None and arguments.format not in (None, "text"):
             raise ValueError(f"TEXT is plain text: give {arguments.format} with --file or through a pipe.")
         if arguments.server is None:
-            arguments.model = arguments.model or SHIPPED
+            arguments.model = SHIPPED if arguments.model is None else arguments.model
             if arguments.room is not None or arguments.model is None:
                 raise ValueError("A room is at a service: give --server." if arguments.room else "Give --model.")
         elif arguments.no_sentences or arguments.max_sentence_words:
@@ -511,6 +511,8 @@ def add_serve(commands):
 
         if min(arguments.max_streams, arguments.max_characters, arguments.idle_seconds) <= 0:
             raise ValueError("--max-streams, --max-characters and --idle-seconds are above 0.")
+        if not 0 <= arguments.port < 2**16:
+            raise ValueError(f"--port is a number from 0 to {2**16 - 1}.")
         models = arguments.model or ([SHIPPED] if SHIPPED else None)
         if models is None:
             raise ValueError("Give --model.")

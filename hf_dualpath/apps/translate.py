@@ -29,7 +29,7 @@ AT_ONCE = 8  # lines of a file that a service translates at the same time
 def translate(arguments: Namespace):
     """Runs the command."""
     arguments.format = arguments.format or format_of(arguments.file)
-    translator, translate_lines = (remote if arguments.server else local)(arguments)
+    translator, translate_lines = (local if arguments.server is None else remote)(arguments)
     as_events = arguments.json or arguments.show_path or arguments.wpm
     if arguments.format in ("srt", "vtt") and not as_events:
         translate_captions(arguments, translator)

@@ -59,7 +59,8 @@ class TextStream:
         self._finished = False
         self._source = WordCutter()
         self._cutter.start()
-        self._waiting: deque[tuple[str, list[int]] | None] = deque()  # words to be fed; None: the sentence ends here
+        # What is still to be fed: words, ends of sentences (None), and other settings for what follows.
+        self._waiting: deque[tuple[str, list[int]] | dict | None] = deque()
         self._start_sentence()
 
     def close(self):
@@ -108,7 +109,9 @@ class TextStream:
     def set_dials(self, **dials):
         """Other dials, from the next sentence on; one that is None falls back to the model's."""
         given = {name: value for name, value in (self.dials | dials).items() if value is not None}
-        self.dials, self._settings = given, self.model.stream_settings(**given)
+        self.dials = given
+        self._waiting.append(self.model.stream_settings(**given))
+        self._feed_sentence()
 
     def _cut(self, word: str):
         tokens = encode_word(self.source_tokenizer, word)[: self.max_source_tokens]
@@ -126,13 +129,18 @@ class TextStream:
     def _feed_sentence(self):
         """Feeds what is there of the sentence that is being translated."""
         while self._waiting and not self._ended:
-            next_word = self._waiting.popleft()
-            if next_word is None:
+            following = self._waiting.popleft()
+            if following is None:
                 self._stream.feed([self.source_tokenizer.eos_token_id])
                 self._stream.end()
                 self._ended = True
+            elif isinstance(following, dict):
+                self._settings = following
+                if not (self._sentence or self._unread):
+                    self._stream.close()
+                    self._start_sentence()
             else:
-                word, tokens = next_word
+                word, tokens = following
                 self._unread.append([word, len(tokens)])
                 self._stream.feed(tokens)
 

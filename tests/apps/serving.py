@@ -85,7 +85,7 @@ class Serving:
         os.kill(self.service.workers[name].process.pid, signal.SIGKILL)
 
 
-def receive(socket, until="end", timeout=30) -> list[dict]:
+def receive(socket, until="end", timeout=60) -> list[dict]:
     """Events up to one of a kind."""
     events = []
     while not events or events[-1]["event"] != until:
@@ -97,7 +97,7 @@ def words(events, kind="write") -> list[str]:
     return [event["word"] for event in events if event["event"] == kind]
 
 
-def eventually(condition, seconds=30.0):
+def eventually(condition, seconds=60.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never happened"

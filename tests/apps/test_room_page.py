@@ -49,6 +49,7 @@ def chromium():
 
 def open_room(chromium, server, name, **options):
     tab = chromium.new_context(**({"viewport": {"width": 1280, "height": 800}} | options)).new_page()
+    tab.set_default_timeout(120_000)
     tab.foreign, tab.errors = [], []
     tab.on("request", lambda request: tab.foreign.append(request.url) if server.address not in request.url else None)
     tab.on("console", lambda message: tab.errors.append(message.text) if message.type == "error" else None)
