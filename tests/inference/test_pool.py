@@ -18,12 +18,12 @@ TEXTS = ["Ein Hund. Eine Katze schläft", "Der Hund läuft. Die", "", "Katze Kat
 
 @pytest.fixture(scope="module")
 def translator():
-    tokenizer = train_word_tokenizer(TEXTS, 1, show_progress=False)
+    words = train_word_tokenizer(TEXTS, 1, show_progress=False)
     torch.manual_seed(0)
-    model = dual_model(vocab_size=len(tokenizer), encoder_layers=1, decoder_layers=2).eval()
+    model = dual_model(vocab_size=len(words), encoder_layers=1, decoder_layers=2).eval()
     for parameter in model.parameters():
         parameter.data.mul_(1.5 if parameter.dim() > 1 else 1)
-    return SimultaneousTranslator(model.forward_model, tokenizer, tokenizer)
+    return SimultaneousTranslator(model.forward_model, words, words)
 
 
 def timeless(events) -> list[dict]:
