@@ -55,6 +55,11 @@ class ExportedConfig:
         return ExportedPolicy(("write_threshold" if self.is_learned else "wait_k", "min_lag", "max_lag"))
 
 
+def shown(visible: np.ndarray) -> np.ndarray:
+    """What is added to energies, so that only what is visible counts."""
+    return np.where(visible, np.float32(0), FAR)
+
+
 class OnnxBackend:
     """Sessions of one direction's graphs, and the caches of its slots."""
 
@@ -72,14 +77,14 @@ class OnnxBackend:
 
     def reserve(self, slots: int, source_length: int, target_length: int):
         config, heads, width = self.config, self.config.decoder_attention_heads, self.config.d_model
-        dim = width // heads
+        self.dim = dim = width // heads
         read_heads = config.encoder_attention_heads
         self.shapes = {  # the first is that of each part, the second that of each slot
             "read_memory": ((2 * config.encoder_layers,), (read_heads, source_length, width // read_heads)),
             "source_memory": ((2 * config.decoder_layers,), (heads, source_length, dim)),
             "policy_memory": ((int(config.is_learned),), (heads, source_length, dim)),
             "target_memory": ((2 * config.decoder_layers,), (heads, target_length, dim)),
-            "hidden_states": ((), (width,)),
+            "hidden_states": ((), (1, width)),
             "query": ((), (heads if config.is_learned else 0, 1, dim)),
         }
         self.source_length, self.target_length = source_length, target_length
@@ -110,32 +115,31 @@ class OnnxBackend:
 
     def begun(self, rows: np.ndarray, positions: np.ndarray, results: dict[str, np.ndarray]):
         """Keeps the state in which slots wait for a decision."""
+        heads = self.config.decoder_attention_heads
         self.hidden_states[rows] = results["hidden_states"]
-        self.target_memory[:2, rows, :, positions] = results["first_new"].swapaxes(1, 2)
+        self.target_memory[:2, rows, :, positions] = results["first_new"].reshape(len(rows), 2, heads, -1)
         if self.config.is_learned:
-            self.query[rows] = results["query"]
+            self.query[rows] = results["query"].reshape(len(rows), heads, 1, -1)
 
     def start(self, rows: np.ndarray, tokens: np.ndarray):
         positions = np.zeros(len(rows), np.int64)
-        self.begun(rows, positions, self.run("start", tokens=tokens, positions=positions))
+        self.begun(rows, positions, self.run("start", tokens=tokens[:, None], positions=positions[:, None]))
 
     def encode(self, rows: np.ndarray, starts: np.ndarray, counts: np.ndarray, tokens: np.ndarray):
         new, known = tokens.shape[1], int(starts.max())
         columns = np.arange(new)
         positions = np.minimum(starts[:, None] + columns, self.max_positions - 1)
-        hidden = np.where(np.arange(known) < starts[:, None], np.float32(0), FAR)[:, None, None]
-        results = self.run(
-            "encode",
-            tokens=tokens,
-            positions=positions,
-            **self.parts("past", self.read_memory, rows, known),
-            hidden=np.ascontiguousarray(np.broadcast_to(hidden, (len(rows), 1, new, known))),
-            later=np.where(columns > columns[:, None], FAR, np.float32(0))[None, None],
-        )
+        visible = np.empty((len(rows), 1, new, known + new), np.float32)  # of what is known, and of what is new
+        visible[..., :known] = shown(np.arange(known) < starts[:, None])[:, None, None]
+        visible[..., known:] = shown(columns <= columns[:, None])
+        past = self.parts("past", self.read_memory, rows, known)
+        results = self.run("encode", tokens=tokens, positions=positions, visible=visible, **past)
         cells = (columns < counts[:, None]).nonzero()
         where, places = rows[cells[0]], starts[cells[0]] + cells[1]
         for name in ("read", "source", "policy") if self.config.is_learned else ("read", "source"):
-            self.__dict__[f"{name}_memory"][:, where, :, places] = results[f"{name}_new"][cells[0], :, :, cells[1]]
+            memory = self.__dict__[f"{name}_memory"]  # part, slot, head, token, dim
+            parts, _, heads, *_ = memory.shape
+            memory[:, where, :, places] = results[f"{name}_new"][cells].reshape(len(where), parts, heads, -1)
 
     def ask(
         self,
@@ -165,23 +169,23 @@ class OnnxBackend:
         written: np.ndarray,
         streams: Sequence[TokenStream],
     ) -> np.ndarray:
-        places = np.arange(self.target_length)
+        places = np.arange(self.target_length + 1)  # the last is the token itself
         following = np.minimum(written + 1, self.max_positions - 1)
-        visible = np.where(np.arange(self.source_length) <= stops[:, :, None, None], np.float32(0), FAR)
         results = self.run(
             "write",
             states=self.rows(self.hidden_states, rows),
             **self.parts("source", self.source_memory, rows),
-            visible=visible,
+            visible=shown(np.arange(self.source_length) <= stops[:, :, None, None]),
             **self.parts("target", self.target_memory, rows),
-            hidden=np.where(places < written[:, None, None, None], np.float32(0), FAR),
-            first_hidden=np.where(places < following[:, None, None, None], np.float32(0), FAR),
-            positions=following,
+            visible_target=shown((places < written[:, None, None, None]) | (places == self.target_length)),
+            visible_next=shown((places < following[:, None, None, None]) | (places == self.target_length)),
+            positions=following[:, None],
         )
         if self.config.decoder_layers > 1:
-            self.target_memory[2:, rows, :, written] = results["target_new"].swapaxes(1, 2)
+            new = results["target_new"].reshape(len(rows), -1, self.config.decoder_attention_heads, self.dim)
+            self.target_memory[2:, rows, :, written] = new
         self.begun(rows, following, results)
-        return results["tokens"]
+        return results["tokens"][:, 0]
 
     def fetch(self, *results: np.ndarray) -> list[np.ndarray]:
         return list(results)

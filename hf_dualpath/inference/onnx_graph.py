@@ -44,18 +44,19 @@ class Graph:
         self.nodes.append(helper.make_node(operator, list(inputs), names, domain=domain, **attributes))
         return names[0] if count == 1 else names
 
-    def shaped(self, value: str, *shape: int) -> str:
-        return self("Reshape", value, self.constant(np.array(shape, np.int64)))
-
     def project(self, states: str, weights) -> str:
-        """`states @ matrix + bias`, of rows."""
+        """`states @ matrix + bias`, of (row, token, width)."""
         bias, matrix = (weight.float().numpy() for weight in weights)
         if not self.int8:
-            return self("Gemm", states, self.constant(matrix), self.constant(bias))
+            return self("Add", self("MatMul", states, self.constant(matrix)), self.constant(bias))
         quantised, scale = quantise(matrix, axis=0)
         zero = self.constant(np.zeros(len(scale), np.int8))
         matrices = self.constant(quantised), self.constant(scale), zero, self.constant(bias)
         return self("DynamicQuantizeMatMul", states, *matrices, domain=MICROSOFT)
+
+    def three(self, projected: str) -> list[str]:
+        """Query, key and value."""
+        return self("Split", projected, axis=-1, count=3, num_outputs=3)
 
     def embed(self, tokens: str, table: np.ndarray, positions: str, places: np.ndarray, scale: float) -> str:
         """Embedded tokens and their positions."""
@@ -80,19 +81,14 @@ class Graph:
         inner = self(operator, self.project(states, layer.fc1), domain=domain, **attributes)
         return self.added(states, inner, layer.fc2, layer.final_norm)
 
-    def energies(self, query: str, key: str, scale: float) -> str:
-        return self("FusedMatMul", query, key, domain=MICROSOFT, transB=1, alpha=scale)
-
-    def attend_with_new(
-        self, query: str, key: str, value: str, past: tuple[str, str], hidden: str, scale: float
+    def attend(
+        self, query: str, key: str, value: str, visible: str, heads: int, past: tuple[str, str] = ("", "")
     ) -> str:
-        """Attention to what is in the cache and to what is new, without joining the two."""
-        old = self("Add", self.energies(query, past[0], scale), hidden)
-        weights = self("Softmax", self("Concat", old, self.energies(query, key, scale), axis=-1), axis=-1)
-        length = self("Shape", old, start=-1)
-        new_length = self("Shape", key, start=-2, end=-1)
-        of_old, of_new = self("Split", weights, self("Concat", length, new_length, axis=0), axis=-1, count=2)
-        return self("Add", self("MatMul", of_old, past[1]), self("MatMul", of_new, value))
+        """Attention of all heads; `visible` is added to the energies of what is past, then of what is new."""
+        inputs = query, key, value, "", "", visible, *past
+        count = 3 if past[0] else 1
+        found = self("MultiHeadAttention", *inputs, domain=MICROSOFT, count=count, num_heads=heads)
+        return found[0] if past[0] else found
 
     def model(self):
         graph = helper.make_graph(self.nodes, self.name, self.inputs, self.outputs, self.initializers)
@@ -131,90 +127,59 @@ class Steps:
             tokens, table.detach().float().numpy(), positions, places.float().numpy(), stack.embed_scale
         )
 
-    def split_heads(self, graph: Graph, projected: str) -> list[str]:
-        """Query, key and value of one token a row: (row, head, 1, dim) each."""
-        parts = graph("Split", projected, axis=-1, count=3, num_outputs=3)
-        return [graph.shaped(part, -1, self.heads, 1, self.dim) for part in parts]
-
     def start(self):
         graph = Graph("start", self.int8)
-        tokens = graph.input("tokens", ["rows"], INTEGER)
-        positions = graph.input("positions", ["rows"], INTEGER)
+        tokens = graph.input("tokens", ["rows", 1], INTEGER)
+        positions = graph.input("positions", ["rows", 1], INTEGER)
         states = self.embedded(graph, self.model.model.decoder, tokens, positions)
         self.begin(graph, states, None)
         return graph.model()
 
     def begin(self, graph: Graph, states: str, past: tuple | None):
         """The first decoder layer's self-attention, and the query of the policy."""
-        layer = self.weights.decoder[0]
-        query, key, value = self.split_heads(graph, graph.project(states, layer.self_qkv))
+        layer, width = self.weights.decoder[0], self.config.d_model
+        query, key, value = graph.three(graph.project(states, layer.self_qkv))
         if past is None:
             output = value  # the only token there is
         else:
-            output = graph.attend_with_new(query, key, value, *past, self.scale)
-        output = graph.shaped(output, -1, self.config.d_model)
+            output = graph.attend(query, key, value, past[1], self.heads, past[0])
         states = graph.added(states, output, layer.self_out, layer.self_norm)
-        graph.output(states, "hidden_states", ["rows", self.config.d_model])
-        graph.output(graph("Concat", key, value, axis=2), "first_new", ["rows", self.heads, 2, self.dim])
+        graph.output(states, "hidden_states", ["rows", 1, width])
+        graph.output(graph("Concat", key, value, axis=-1), "first_new", ["rows", 1, 2 * width])
         if self.policy.is_learned:
             bias, matrix = self.policy.q_proj.bias.detach(), self.policy.q_proj.weight.detach().t()
-            query = Graph.project(graph, states, (bias * self.scale, matrix * self.scale))
-            graph.output(graph.shaped(query, -1, self.heads, 1, self.dim), "query", ["rows", self.heads, 1, self.dim])
+            graph.output(graph.project(states, (bias * self.scale, matrix * self.scale)), "query", ["rows", 1, width])
 
     def encode(self):
         config, graph = self.config, Graph("encode", self.int8)
-        heads, width = self.encoder_heads, config.d_model
-        dim = width // heads
+        heads, width, layers = self.encoder_heads, config.d_model, config.encoder_layers
         tokens = graph.input("tokens", ["rows", "new"], INTEGER)
         positions = graph.input("positions", ["rows", "new"], INTEGER)
-        past = graph.cache("past", 2 * config.encoder_layers, heads, "known", dim)
-        hidden = graph.input("hidden", ["rows", 1, "new", "known"])  # added to the energies of what is known
-        later = graph.input("later", [1, 1, "new", "new"])  # and of what is new: no token sees a later one
-        shape = graph("Shape", tokens)
-        states = graph.shaped(self.embedded(graph, self.model.model.encoder, tokens, positions), -1, width)
-        by_heads = graph("Concat", shape, graph.constant(np.array([heads, dim], np.int64)), axis=0)
+        past = graph.cache("past", 2 * layers, heads, "known", width // heads)
+        visible = graph.input("visible", ["rows", 1, "new", "all"])
+        states = self.embedded(graph, self.model.model.encoder, tokens, positions)
         kept = []
         for index, layer in enumerate(self.weights.encoder):
-            parts = graph("Split", graph.project(states, layer.self_qkv), axis=-1, count=3, num_outputs=3)
-            query, key, value = (
-                graph("Transpose", graph("Reshape", part, by_heads), perm=[0, 2, 1, 3]) for part in parts
-            )
+            query, key, value = graph.three(graph.project(states, layer.self_qkv))
             kept += [key, value]
-            old = graph("Add", graph.energies(query, past[2 * index], dim**-0.5), hidden)
-            new = graph("Add", graph.energies(query, key, dim**-0.5), later)
-            weights = graph("Softmax", graph("Concat", old, new, axis=-1), axis=-1)
-            lengths = graph("Concat", graph("Shape", old, start=-1), graph("Shape", new, start=-1), axis=0)
-            of_old, of_new = graph("Split", weights, lengths, axis=-1, count=2)
-            output = graph("MatMul", of_old, past[2 * index + 1])
-            output = graph("Add", output, graph("MatMul", of_new, value))
-            output = graph.shaped(graph("Transpose", output, perm=[0, 2, 1, 3]), -1, width)
-            states = graph.feed_forward(
-                layer, graph.added(states, output, layer.self_out, layer.self_norm), config.activation_function
-            )
-        kept = [graph("Unsqueeze", one, graph.constant(np.array([1], np.int64))) for one in kept]
-        graph.output(
-            graph("Concat", *kept, axis=1), "read_new", ["rows", 2 * config.encoder_layers, heads, "new", dim]
-        )
-        parts = self.weights.source[0].shape[0] // width
-        self.kept(graph, shape, graph.project(states, self.weights.source), parts, "source_new")
+            output = graph.attend(query, key, value, visible, heads, (past[2 * index], past[2 * index + 1]))
+            states = graph.added(states, output, layer.self_out, layer.self_norm)
+            states = graph.feed_forward(layer, states, config.activation_function)
+        graph.output(graph("Concat", *kept, axis=-1), "read_new", ["rows", "new", 2 * layers * width])
+        source = self.weights.source
+        graph.output(graph.project(states, source), "source_new", ["rows", "new", len(source[0])])
         if self.policy.is_learned:
             projection = self.policy.k_proj
             keys = graph.project(states, (projection.bias.detach(), projection.weight.detach().t()))
-            self.kept(graph, shape, keys, 1, "policy_new")
+            graph.output(keys, "policy_new", ["rows", "new", width])
         return graph.model()
-
-    def kept(self, graph: Graph, shape: str, projected: str, parts: int, name: str):
-        """What the decoder keeps of new source tokens: row, part, head, token, dim."""
-        by_part = graph("Concat", shape, graph.constant(np.array([parts, self.heads, self.dim], np.int64)), axis=0)
-        value = graph("Transpose", graph("Reshape", projected, by_part), perm=[0, 2, 3, 1, 4])
-        graph.output(value, name, ["rows", parts, self.heads, "new", self.dim])
 
     def ask(self):
         """Selection probabilities of the source tokens that a policy has not seen; float32 always."""
         graph = Graph("ask", False)
         query = graph.input("query", ["rows", self.heads, 1, self.dim])
         keys = graph.input("keys", ["rows", self.heads, "source", self.dim])
-        energies = graph.energies(query, keys, 1.0)
+        energies = graph("FusedMatMul", query, keys, domain=MICROSOFT, transB=1)
         if self.policy.energy_bias is not None:
             energies = graph("Add", energies, graph.constant(self.policy.energy_bias.detach().float().numpy()))
         graph.output(graph("Sigmoid", energies), "probabilities", ["rows", self.heads, 1, "source"])
@@ -224,37 +189,30 @@ class Steps:
         """From a decision to the next: the rest of the decoder, the best token, and the beginning of the next one."""
         config, graph = self.config, Graph("write", self.int8)
         layers, width = config.decoder_layers, config.d_model
-        states = graph.input("states", ["rows", width])
+        states = graph.input("states", ["rows", 1, width])
         source = graph.cache("source", 2 * layers, self.heads, "source", self.dim)
         visible = graph.input("visible", ["rows", "heads", 1, "source"])  # added to the energies
         target = graph.cache("target", 2 * layers, self.heads, "target", self.dim)
-        hidden = graph.input("hidden", ["rows", 1, 1, "target"])
-        first_hidden = graph.input("first_hidden", ["rows", 1, 1, "target"])  # the first layer is one token ahead
-        positions = graph.input("positions", ["rows"], INTEGER)
+        visible_target = graph.input("visible_target", ["rows", 1, 1, "all"])
+        visible_next = graph.input("visible_next", ["rows", 1, 1, "all"])  # the first layer is one token ahead
+        positions = graph.input("positions", ["rows", 1], INTEGER)
         kept = []
         for index, layer in enumerate(self.weights.decoder):
             if index:
-                query, key, value = self.split_heads(graph, graph.project(states, layer.self_qkv))
+                query, key, value = graph.three(graph.project(states, layer.self_qkv))
                 kept += [key, value]
                 past = target[2 * index], target[2 * index + 1]
-                output = graph.attend_with_new(query, key, value, past, hidden, self.scale)
-                output = graph.shaped(output, -1, width)
+                output = graph.attend(query, key, value, visible_target, self.heads, past)
                 states = graph.added(states, output, layer.self_out, layer.self_norm)
-            query = graph.shaped(graph.project(states, layer.source_query), -1, self.heads, 1, self.dim)
-            energies = graph("Add", graph.energies(query, source[2 * index], self.scale), visible)
-            output = graph("MatMul", graph("Softmax", energies, axis=-1), source[2 * index + 1])
-            output = graph.shaped(output, -1, width)
-            states = graph.feed_forward(
-                layer, graph.added(states, output, layer.source_out, layer.source_norm), config.activation_function
-            )
-        logits = graph.project(states, self.output_weights())
-        tokens = graph("ArgMax", logits, axis=-1, keepdims=0)
-        graph.output(tokens, "tokens", ["rows"], INTEGER)
+            query = graph.project(states, layer.source_query)
+            output = graph.attend(query, source[2 * index], source[2 * index + 1], visible, self.heads)
+            states = graph.added(states, output, layer.source_out, layer.source_norm)
+            states = graph.feed_forward(layer, states, config.activation_function)
+        tokens = graph("ArgMax", graph.project(states, self.output_weights()), axis=-1, keepdims=0)
+        graph.output(tokens, "tokens", ["rows", 1], INTEGER)
         if kept:
-            graph.output(
-                graph("Concat", *kept, axis=2), "target_new", ["rows", self.heads, 2 * (layers - 1), self.dim]
-            )
-        past = (target[0], target[1]), first_hidden
+            graph.output(graph("Concat", *kept, axis=-1), "target_new", ["rows", 1, 2 * (layers - 1) * width])
+        past = (target[0], target[1]), visible_next
         self.begin(graph, self.embedded(graph, self.model.model.decoder, tokens, positions), past)
         return graph.model()
 
