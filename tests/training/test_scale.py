@@ -27,11 +27,11 @@ def training_step(model, reduction: str = "batch"):
     return step
 
 
-@pytest.mark.parametrize("reduction", ["batch", "sentence"])
+@pytest.mark.parametrize("reduction", ["batch", pytest.param("sentence", marks=pytest.mark.slow)])
 def test_the_whole_step_is_one_graph(reduction):
     """`fullgraph` refuses a graph break. The backend runs forward and backward as traced, without generating code."""
     torch.compiler.reset()
-    model = dual_model(noise_std=0.0).train()
+    model = dual_model(noise_std=0.0, encoder_layers=1, decoder_layers=2).train()
     batch = *random_batch([7, 5, 4]), random_batch([6, 6, 3])[0]
     gradients = []
     for step in (
@@ -48,7 +48,7 @@ def test_the_whole_step_is_one_graph(reduction):
 
 def test_the_hard_path_is_one_graph():
     torch.compiler.reset()
-    model = dual_model().eval()
+    model = dual_model(encoder_layers=1, decoder_layers=2).eval()
     batch = *random_batch([7, 5, 4]), random_batch([6, 6, 3])[0]
 
     def logits(source, source_mask, target):
