@@ -14,6 +14,9 @@ from test_trainer import gradient, trainer
 from hf_dualpath import dual_path_loss
 
 
+pytestmark = pytest.mark.slow  # compiling takes minutes on a CPU
+
+
 def training_step(model, reduction: str = "batch"):
     """Both directions and all losses, as the trainer runs them."""
 
