@@ -93,6 +93,6 @@ def test_mistakes_get_one_sentence(server, checkpoint, capsys, tmp_path):
     (tmp_path / "x.srt").write_text("no times", encoding="utf-8")
     assert "neither SRT" in fails(capsys, "translate", "--model", checkpoint, "--file", str(tmp_path / "x.srt"))
     assert "not a checkpoint" in fails(capsys, "serve", "--model", str(tmp_path), "--port", "0")
-    assert "not there yet" in fails(capsys, "serve", "--backend", "onnx")
+    assert "export.json" in fails(capsys, "serve", "--backend", "onnx")
     port = server.address.split(":")[1]
     assert "another --port" in fails(capsys, "serve", "--model", checkpoint, "--port", port)
