@@ -51,7 +51,7 @@ def test_evaluate_and_sweep(setting, capsys):
     table = run(capsys, "sweep", *model, "--policy", "align_att", "--frontier", "1", "4", *files, *output)
     assert "frontier 1" in table and "frontier 4" in table
     (home / "links").write_text("0-0\n" * 4)
-    assert "without gold" in fails(capsys, "evaluate", *model, *files, "--alignments", str(home / "links"))
+    assert "Gold alignments" in fails(capsys, "evaluate", *model, *files, "--alignments", str(home / "links"))
 
 
 def test_the_page_has_the_dials_of_the_policy(setting, tmp_path):
