@@ -31,7 +31,13 @@ def url():
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     here = str(Path(__file__).parents[2])
-    ray.init(num_cpus=4, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": f"{here}:{here}/scripts"}})
+    address = {"_node_ip_address": "127.0.0.1"}
+    ray.init(
+        num_cpus=4,
+        include_dashboard=False,
+        **address,
+        runtime_env={"env_vars": {"PYTHONPATH": f"{here}:{here}/scripts"}},
+    )
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     serve.run(application({"replicas": 2, "max_replicas": 2, "streams": 20}), blocking=False)
     yield f"http://127.0.0.1:{port}"
@@ -40,13 +46,21 @@ def url():
 
 
 def replica_pids() -> list[int]:
-    from ray.util.state import list_actors
+    """Replicas among the processes that this one started, directly or not."""
+    commands, parents = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            commands[int(folder.name)] = (folder / "cmdline").read_text()
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended meanwhile
 
-    return [
-        actor.pid
-        for actor in list_actors(filters=[("state", "=", "ALIVE")], detail=True)
-        if actor.class_name.startswith("ServeReplica")
-    ]
+    def is_ours(pid: int) -> bool:
+        while pid in parents and pid != os.getpid():
+            pid = parents[pid]
+        return pid == os.getpid()
+
+    return [pid for pid, command in commands.items() if command.startswith("ray::ServeReplica") and is_ours(pid)]
 
 
 def test_a_replica_dies_and_no_word_is_lost(url):

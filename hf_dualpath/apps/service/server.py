@@ -26,6 +26,12 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self.service = service
 
+    async def startup(self, sockets: list[socket.socket] | None = None):
+        await super().startup(sockets)
+        host, port = sockets[0].getsockname()[:2]
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        print(f"Serving {', '.join(self.service.workers)} on http://{address} (Ctrl-C stops).", flush=True)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None):
         await self.service.finish()
         await asyncio.sleep(0.1)  # for the closing frames
@@ -64,8 +70,6 @@ def make_server(service: Service, access: Access) -> Server:
 async def run(service: Service, access: Access, listener: socket.socket):
     """Loads the models, then serves until it is asked to stop."""
     await service.start()
-    host, port = listener.getsockname()[:2]
-    print(f"Serving {', '.join(service.workers)} on http://{host}:{port} (Ctrl-C stops).", flush=True)
     try:
         await make_server(service, access).serve(sockets=[listener])
     finally:
