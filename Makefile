@@ -42,9 +42,10 @@ quality: $(VENV)/.installed-test ## check style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-style: $(VENV)/.installed-test ## mend style
+style: $(VENV)/.installed-test ## mend style, and give the checkpoint that ships the code that travels with it
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	for file in model_cards/dualpath-tatoeba-de-en/*.py; do cp hf_dualpath/model/$$(basename $$file) $$file; done
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

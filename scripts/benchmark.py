@@ -102,7 +102,8 @@ def benchmark_train():
         return run
 
     def dual_loss():
-        loss = dual_path_loss(dual(x, mask, y), x, mask, y, latency_weight=0.2)
+        outputs = dual(x, mask, y, return_loss=False)  # as the trainer calls it
+        loss = dual_path_loss(outputs, x, mask, y, latency_weight=0.2)
         return loss.total / loss.target_tokens
 
     run_marian = step(marian, lambda: marian(input_ids=x, attention_mask=mask, labels=y).loss)
@@ -110,7 +111,7 @@ def benchmark_train():
     run_marian(), run_dual()
     marian_seconds, dual_seconds = alternate(7, run_marian, run_dual)
     print(f"      Marian step {marian_seconds:.3f} s, dual step {dual_seconds:.3f} s")
-    report("training step: dual paths / MarianMTModel", dual_seconds / marian_seconds, 2.0, False)
+    report("training step: dual paths / MarianMTModel", dual_seconds / marian_seconds, 1.75, False)
 
 
 def benchmark_decode():

@@ -17,7 +17,8 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from itertools import cycle
+from functools import cache
+from itertools import count
 from pathlib import Path
 from statistics import quantiles
 from urllib.parse import urlencode
@@ -30,13 +31,18 @@ from hf_dualpath.toy import generate_pairs
 TARGET = 0.3  # seconds
 
 
+@cache
+def sentences() -> list[str]:
+    return [pair.source for pair in generate_pairs(2000, max_words=14)]
+
+
 def talk(number: int, words: int) -> list[str]:
-    """So many words of sentences that no other stream has in this order."""
-    sentences = cycle(pair.source for pair in generate_pairs(200, seed=number, max_words=14))
+    """So many words; each stream begins at another sentence."""
     found: list[str] = []
-    while len(found) < words:
-        found += next(sentences).split()
-    return found[:words]
+    for place in count(37 * number):
+        found += sentences()[place % len(sentences())].split()
+        if len(found) >= words:
+            return found[:words]
 
 
 @contextmanager
@@ -67,9 +73,10 @@ def address(url: str, arguments: argparse.Namespace) -> str:
 
 
 async def speak(url: str, number: int, seconds: float, words_per_minute: float) -> list[float]:
-    """One speaker; returns the delays of all target words."""
+    """One speaker; returns the delays of all target words. Fifty begin in a second."""
     pause = 60 / words_per_minute
     words = talk(number, int(seconds / pause))
+    await asyncio.sleep(number / 50)
     sent: list[float] = []
     delays: list[float] = []
     async with connect(url, compression=None, ping_interval=None) as socket:
@@ -81,10 +88,9 @@ async def speak(url: str, number: int, seconds: float, words_per_minute: float) 
                     delays.append(time.perf_counter() - sent[event["source_words_read"] - 1])
 
         listener = asyncio.create_task(listen())
-        await asyncio.sleep(pause * (number % 97) / 97)  # nobody speaks in step
         began = time.perf_counter()
-        for count, word in enumerate(words):
-            await asyncio.sleep(began + count * pause - time.perf_counter())
+        for spoken, word in enumerate(words):
+            await asyncio.sleep(began + spoken * pause - time.perf_counter())
             sent.append(time.perf_counter())
             await socket.send(json.dumps({"text": word + " "}))
         await socket.send('{"end": true}')
@@ -93,6 +99,7 @@ async def speak(url: str, number: int, seconds: float, words_per_minute: float) 
 
 
 async def measure(url: str, streams: int, arguments: argparse.Namespace) -> dict:
+    sentences()
     began = time.perf_counter()
     each = await asyncio.gather(
         *(speak(address(url, arguments), number, arguments.seconds, arguments.wpm) for number in range(streams))

@@ -14,13 +14,16 @@ import argparse
 import os
 import time
 
-from ray import serve
 
-from hf_dualpath.apps.examples import DEFAULT_MODEL
-from hf_dualpath.apps.service.access import Access
-from hf_dualpath.apps.service.app import create_app
-from hf_dualpath.apps.service.limits import Limits
-from hf_dualpath.apps.service.service import Service
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anyone
+
+from ray import serve  # noqa: E402
+
+from hf_dualpath.apps.examples import DEFAULT_MODEL  # noqa: E402
+from hf_dualpath.apps.service.access import Access  # noqa: E402
+from hf_dualpath.apps.service.app import create_app  # noqa: E402
+from hf_dualpath.apps.service.limits import Limits  # noqa: E402
+from hf_dualpath.apps.service.service import Service  # noqa: E402
 
 
 def application(arguments: dict | None = None) -> serve.Application:

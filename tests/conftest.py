@@ -2,12 +2,18 @@
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+ISA = "ONEDNN_MAX_CPU_ISA"
+if ISA not in os.environ:  # some virtual machines name AMX among their instructions and die at the first of them
+    probe = "import torch; a = torch.ones(64, 128, dtype=torch.bfloat16); a @ a.T"
+    works = subprocess.run([sys.executable, "-c", probe], stderr=subprocess.DEVNULL).returncode == 0
+    os.environ[ISA] = "DEFAULT" if works else "AVX512_CORE_FP16"
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "scripts")]
 

@@ -84,7 +84,7 @@ def add_dials(parser: argparse.ArgumentParser):
 
 
 def given_dials(arguments: argparse.Namespace) -> dict:
-    from ..model.policies_dualpath import Dials
+    from ..model.dials_dualpath import Dials
 
     return Dials.given_in(arguments)
 
@@ -656,7 +656,8 @@ def main(arguments: list[str] | None = None):
     if parsed.rest and parsed.command != "train":
         parser.error(f"unrecognized arguments: {' '.join(parsed.rest)}")
     prepare_streams()
-    quiet_libraries()
+    if vars(parsed).get("backend") != "onnx":  # the light runtime has no transformers
+        quiet_libraries()
     from huggingface_hub.errors import StrictDataclassError
 
     try:

@@ -31,7 +31,7 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrain
 
 from ..inference.checkpoints import load_direction
 from ..inference.hub_translators.marian import SHARED_FIELDS, to_marian
-from ..inference.tokenization import SPECIAL_TOKENS, save_tokenizers, wrap_tokenizer
+from ..inference.tokenization import SPECIAL_TOKENS, load_tokenizers, save_tokenizers, wrap_tokenizer
 from ..model.configuration_dualpath import DualPathConfig, SiMTConfig
 from ..model.modeling_dualpath import DualPathForConditionalGeneration
 from ..model.policies_dualpath import POLICIES
@@ -148,12 +148,25 @@ def run(arguments: Namespace):
             )
     model = convert(forward, backward, arguments.policy, arguments.source_language, arguments.target_language)
     model.save_pretrained(arguments.output)
-    if tokenizers[0] is None:
-        print(f"{arguments.forward} has no tokenizer: the new checkpoint has none either.")
-    else:
+    if tokenizers[0] is not None:
         vocabulary = tokenizers[0].get_vocab()
         save_tokenizers(arguments.output, *(fast_tokenizer(file, vocabulary) for file in tokenizers[0].spm_files))
+    elif found := our_tokenizers(arguments.forward, arguments.backward):
+        save_tokenizers(arguments.output, *found)
+    else:
+        print(f"{arguments.forward} has no tokenizer: the new checkpoint has none either.")
     print(f"Wrote {arguments.output}.")
+
+
+def our_tokenizers(forward: str, backward: str) -> tuple[PreTrainedTokenizerFast, ...] | None:
+    """Those of a pair that [`run_back`] wrote."""
+    try:
+        found, other = load_tokenizers(forward), load_tokenizers(backward)
+    except OSError:
+        return None
+    if [each.get_vocab() for each in found] != [each.get_vocab() for each in other[::-1]]:
+        raise ValueError(f"{forward} and {backward} have other vocabularies: they cannot become one checkpoint.")
+    return found
 
 
 def run_back(arguments: Namespace):

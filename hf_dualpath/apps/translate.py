@@ -10,8 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from rich.console import Console
-
 from ..inference.events import Event, Read, SentenceEnd, Write, as_dict
 from ..inference.text import read_lines, read_raw_lines
 from .captions import FORMATS, final_text, heard_words, lines_of, read_captions, timed_captions, written
@@ -48,17 +46,19 @@ def format_of(file: str | None) -> str:
 def local(arguments: Namespace) -> tuple["SimultaneousTranslator", Callable[[list[str]], list[str]]]:
     """A model of our own: as a stream, and for many lines at once."""
     from ..inference.batches import translate_texts
-    from ..inference.checkpoints import load_direction
     from ..inference.splitting import SentenceSplitter
     from ..inference.streaming import SimultaneousTranslator
-    from ..model.policies_dualpath import Dials
+    from ..model.dials_dualpath import Dials
 
-    loaded = load_direction(arguments.model, arguments.direction, **loading_of(arguments))
     options = {
         "splitter": None if arguments.no_sentences else SentenceSplitter,
         "max_sentence_words": arguments.max_sentence_words,
         **Dials.given_in(arguments),
     }
+    translator = SimultaneousTranslator.from_pretrained(
+        arguments.model, arguments.direction, **loading_of(arguments), **options
+    )
+    loaded = translator.model, translator.source_tokenizer, translator.target_tokenizer
 
     def translate_lines(lines: list[str]) -> list[str]:
         """In batches: the same words as the stream gives, faster."""
@@ -67,7 +67,7 @@ def local(arguments: Namespace) -> tuple["SimultaneousTranslator", Callable[[lis
         )
         return [" ".join(sentence.text for sentence in line if sentence.text) for line in found]
 
-    return SimultaneousTranslator(*loaded, **options), translate_lines
+    return translator, translate_lines
 
 
 def remote(arguments: Namespace) -> tuple["RemoteTranslator", Callable[[list[str]], list[str]]]:
@@ -209,6 +209,8 @@ def as_json(event: Event, output: TextIO):
 
 def show_path(translator: "SimultaneousTranslator | RemoteTranslator") -> Callable[[Event, TextIO], None]:
     """READ on the left, WRITE on the right, with how many words the translation lags behind."""
+    from rich.console import Console
+
     console = None
 
     def show(event: Event, output: TextIO):

@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 
 from ..errors import DataError
-from ..inference.batches import PairCollator, encode_sources, stream_corpus, translate_corpus, words_read
+from ..inference.batches import encode_sources, stream_corpus, translate_corpus, words_read
 from ..inference.checkpoints import Direction, load_directions
+from ..inference.collator import PairCollator
 from ..inference.text import read_lines
 from ..model.policies_dualpath import Dials
 from ..paths.quality import Alignment, duality_iou, parse_alignment

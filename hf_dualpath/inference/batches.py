@@ -6,33 +6,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
+from typing import TYPE_CHECKING
 
-import torch
 from tqdm.auto import tqdm
-from transformers import PreTrainedTokenizerFast
 
 from .splitting import SentenceCutter, SentenceSplitter, Splitter, whole_words
 from .words import WordAssembler
 
 
-class PairCollator:
-    """Pads sources with the pad token and targets with -100, on the right. A mark `teaches` is taken along."""
-
-    def __init__(self, pad_token_id: int):
-        self.pad_token_id = pad_token_id
-
-    def __call__(self, examples: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
-        sources, targets = ([torch.tensor(example[name]) for example in examples] for name in ("input_ids", "labels"))
-        input_ids = torch.nn.utils.rnn.pad_sequence(sources, batch_first=True, padding_value=self.pad_token_id)
-        lengths = torch.tensor([len(source) for source in sources])
-        batch = {
-            "input_ids": input_ids,
-            "attention_mask": (torch.arange(input_ids.shape[1]) < lengths[:, None]).long(),
-            "labels": torch.nn.utils.rnn.pad_sequence(targets, batch_first=True, padding_value=-100),
-        }
-        if "teaches" in examples[0]:
-            batch["teaches"] = torch.tensor([example["teaches"] for example in examples])
-        return batch
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 
 @dataclass
@@ -61,8 +44,8 @@ class Translation:
 
 def translate_corpus(
     model,
-    source_tokenizer: PreTrainedTokenizerFast,
-    target_tokenizer: PreTrainedTokenizerFast,
+    source_tokenizer: "PreTrainedTokenizerFast",
+    target_tokenizer: "PreTrainedTokenizerFast",
     sources: Sequence[str],
     batch_size: int = 64,
     progress: bool = True,
@@ -76,8 +59,8 @@ def translate_corpus(
 
 def translate_texts(
     model,
-    source_tokenizer: PreTrainedTokenizerFast,
-    target_tokenizer: PreTrainedTokenizerFast,
+    source_tokenizer: "PreTrainedTokenizerFast",
+    target_tokenizer: "PreTrainedTokenizerFast",
     texts: Sequence[str],
     splitter: Callable[[str | None], Splitter] | None = SentenceSplitter,
     max_sentence_words: int | None = None,
@@ -104,7 +87,7 @@ def translate_texts(
 
 def _translate(
     model,
-    target_tokenizer: PreTrainedTokenizerFast,
+    target_tokenizer: "PreTrainedTokenizerFast",
     sources: Sequence[str],
     encoded: list[tuple[list[int], list[int]]],
     batch_size: int,
@@ -150,6 +133,8 @@ def decode_whole(
     model, sources: dict[int, list[int]], batch_size: int, **kwargs
 ) -> Iterator[tuple[int, list[int], list[int]]]:
     """The same for an offline model, through the library's `generate`."""
+    from .collator import PairCollator  # the light runtime has no torch, and no offline models
+
     collate, pad = PairCollator(model.config.pad_token_id), model.config.pad_token_id
     for indices in batched(sources, batch_size):
         batch = collate([{"input_ids": sources[index], "labels": [0]} for index in indices])
@@ -170,8 +155,8 @@ def batched(items: Iterable, size: int) -> Iterator[list]:
 
 def stream_corpus(
     model,
-    source_tokenizer: PreTrainedTokenizerFast,
-    target_tokenizer: PreTrainedTokenizerFast,
+    source_tokenizer: "PreTrainedTokenizerFast",
+    target_tokenizer: "PreTrainedTokenizerFast",
     sources: Sequence[str],
     progress: bool = True,
     description: str = "Streaming",
@@ -206,7 +191,7 @@ def word_by_word(stream, tokens: list[int], word_lengths: list[int]) -> Iterator
 
 
 def encode_sources(
-    tokenizer: PreTrainedTokenizerFast, texts: Sequence[str | list[str]], longest_word: int | None = None
+    tokenizer: "PreTrainedTokenizerFast", texts: Sequence[str | list[str]], longest_word: int | None = None
 ) -> list[tuple[list[int], list[int]]]:
     """Tokens of each sentence, word by word as a stream reads it, with its end; and how many tokens each word has.
 
@@ -226,7 +211,7 @@ def encode_sources(
 
 
 def encode_test_set(
-    model, tokenizer: PreTrainedTokenizerFast, sources: Sequence[str]
+    model, tokenizer: "PreTrainedTokenizerFast", sources: Sequence[str]
 ) -> list[tuple[list[int], list[int]]]:
     """[`encode_sources`] of sentences that must fit the model as they are."""
     encoded, limit = encode_sources(tokenizer, sources), model.config.max_position_embeddings
@@ -236,7 +221,7 @@ def encode_test_set(
     return encoded
 
 
-def encode_source(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
+def encode_source(tokenizer: "PreTrainedTokenizerFast", text: str) -> list[int]:
     """Tokens of one sentence with its end."""
     return encode_sources(tokenizer, [text])[0][0]
 
@@ -257,7 +242,7 @@ def assemble(
     word_lengths: list[int],
     tokens: list[int],
     path: list[int],
-    target_tokenizer: PreTrainedTokenizerFast,
+    target_tokenizer: "PreTrainedTokenizerFast",
     seconds: list[float] | None = None,
 ) -> Translation:
     """Words, their path and what they cost, from tokens and theirs."""

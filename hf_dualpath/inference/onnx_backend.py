@@ -1,19 +1,26 @@
 """The engine's arithmetic in ONNX Runtime, and an exported model to stream with. Neither torch nor transformers."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 
-from ..model.dials_dualpath import NOWHERE, Dials
-from ..model.engine_dualpath import Engine, Limits, TokenStream
-from .light_tokenizer import LightTokenizer, load_light_tokenizers
+
+# From 1.29 on the runtime sends what it runs to its maker, from the moment it is imported.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+import onnxruntime  # noqa: E402
+
+from ..model.dials_dualpath import NOWHERE, Dials  # noqa: E402
+from ..model.engine_dualpath import Engine, Limits, TokenStream  # noqa: E402
+from .light_tokenizer import LightTokenizer, load_light_tokenizers  # noqa: E402
 
 
 EXPORT = "export.json"
+SLOW_FUSION = "SkipLayerNormFusion"  # for a batch the fused operator takes twice as long as the two that it joins
 FAR = np.float32(-1e9)  # added to the energy of what is not visible
 
 
@@ -64,6 +71,7 @@ class OnnxBackend:
     """Sessions of one direction's graphs, and the caches of its slots."""
 
     deciding_layers = 1
+    room_step = 8  # attention looks at all the room there is
 
     def __init__(self, config: ExportedConfig, sessions: dict[str, onnxruntime.InferenceSession]):
         self.config, self.sessions = config, sessions
@@ -73,7 +81,8 @@ class OnnxBackend:
         self.reserve(0, 0, 0)
 
     def run(self, name: str, **inputs: np.ndarray) -> dict[str, np.ndarray]:
-        return dict(zip(self.names[name], self.sessions[name].run(None, inputs)))
+        names = self.names[name]
+        return dict(zip(names, self.sessions[name].run(names, inputs)))
 
     def reserve(self, slots: int, source_length: int, target_length: int):
         config, heads, width = self.config, self.config.decoder_attention_heads, self.config.d_model
@@ -87,11 +96,14 @@ class OnnxBackend:
             "hidden_states": ((), (1, width)),
             "query": ((), (heads if config.is_learned else 0, 1, dim)),
         }
-        self.source_length, self.target_length = source_length, target_length
+        self.visible_source = shown(np.tri(source_length, dtype=bool))  # row n shows what is visible up to position n
+        self.feeds: dict[int, dict] = {}  # of so many first slots: caches as the inputs of `write`
         for name, (parts, shape) in self.shapes.items():
+            old = self.__dict__.get(name)
+            if old is not None and old.shape == (*parts, slots, *shape):
+                continue
             new = np.zeros((*parts, slots, *shape), np.float32)
-            if slots and name in self.__dict__:
-                old = self.__dict__[name]
+            if slots and old is not None:
                 common = tuple(slice(min(a, b)) for a, b in zip(old.shape, new.shape))
                 new[common] = old[common]
             self.__dict__[name] = new
@@ -106,12 +118,26 @@ class OnnxBackend:
         """A batch of slots: without a copy where they are the first ones."""
         return memory[: len(rows)] if rows[-1] == len(rows) - 1 else memory[rows]
 
-    def parts(self, name: str, memory: np.ndarray, rows: np.ndarray, length: int | None = None) -> dict:
-        """The parts of a memory as inputs of a graph."""
-        found = {f"{name}_{index}": self.rows(part, rows) for index, part in enumerate(memory)}
-        if length is None:
-            return found
-        return {key: np.ascontiguousarray(part[:, :, :length]) for key, part in found.items()}
+    def known_parts(self, rows: np.ndarray, known: int) -> np.ndarray:
+        """What the encoder keeps of the first source tokens, for a batch of slots."""
+        first = rows[-1] == len(rows) - 1
+        memory = self.read_memory[:, : len(rows)] if first else self.read_memory[:, rows]
+        return np.ascontiguousarray(memory[..., :known, :])
+
+    def caches(self, rows: np.ndarray, source_length: int, target_length: int) -> dict:
+        """What `write` reads of a batch of slots. Of the first slots it is all, as it lies, and the same until there
+        is other room; of others a copy of so many tokens."""
+        count, memories = len(rows), (("source", self.source_memory), ("target", self.target_memory))
+        is_first = rows[-1] == count - 1
+        if is_first and count in self.feeds:
+            return self.feeds[count]
+        found = {}
+        for (name, memory), length in zip(memories, (source_length, target_length)):
+            parts = memory[:, :count] if is_first else memory[:, rows, :, :length]
+            found |= {f"{name}_{index}": part for index, part in enumerate(parts)}
+        if is_first:
+            self.feeds[count] = found
+        return found
 
     def begun(self, rows: np.ndarray, positions: np.ndarray, results: dict[str, np.ndarray]):
         """Keeps the state in which slots wait for a decision."""
@@ -132,14 +158,19 @@ class OnnxBackend:
         visible = np.empty((len(rows), 1, new, known + new), np.float32)  # of what is known, and of what is new
         visible[..., :known] = shown(np.arange(known) < starts[:, None])[:, None, None]
         visible[..., known:] = shown(columns <= columns[:, None])
-        past = self.parts("past", self.read_memory, rows, known)
+        past = {f"past_{index}": part for index, part in enumerate(self.known_parts(rows, known))}
         results = self.run("encode", tokens=tokens, positions=positions, visible=visible, **past)
+        whole = known == 0 and rows[-1] == len(rows) - 1  # what is padding is written over when there are more tokens
         cells = (columns < counts[:, None]).nonzero()
         where, places = rows[cells[0]], starts[cells[0]] + cells[1]
         for name in ("read", "source", "policy") if self.config.is_learned else ("read", "source"):
             memory = self.__dict__[f"{name}_memory"]  # part, slot, head, token, dim
-            parts, _, heads, *_ = memory.shape
-            memory[:, where, :, places] = results[f"{name}_new"][cells].reshape(len(where), parts, heads, -1)
+            parts, _, heads, *_, dim = memory.shape
+            found = results[f"{name}_new"].reshape(len(rows), new, parts, heads, dim)
+            if whole:
+                memory[:, : len(rows), :, :new] = found.transpose(2, 0, 3, 1, 4)
+            else:
+                memory[:, where, :, places] = found[cells]
 
     def ask(
         self,
@@ -169,17 +200,18 @@ class OnnxBackend:
         written: np.ndarray,
         streams: Sequence[TokenStream],
     ) -> np.ndarray:
-        places = np.arange(self.target_length + 1)  # the last is the token itself
         following = np.minimum(written + 1, self.max_positions - 1)
+        caches = self.caches(rows, int(stops.max()) + 1, int(following.max()))
+        source_length, target_length = caches["source_0"].shape[2], caches["target_0"].shape[2]
+        before = np.append(np.arange(target_length), -1)
         results = self.run(
             "write",
             states=self.rows(self.hidden_states, rows),
-            **self.parts("source", self.source_memory, rows),
-            visible=shown(np.arange(self.source_length) <= stops[:, :, None, None]),
-            **self.parts("target", self.target_memory, rows),
-            visible_target=shown((places < written[:, None, None, None]) | (places == self.target_length)),
-            visible_next=shown((places < following[:, None, None, None]) | (places == self.target_length)),
+            visible=self.visible_source[:, :source_length][stops][:, :, None],
+            visible_target=shown(before < written[:, None])[:, None, None],  # the token itself comes last
+            visible_next=shown(before < following[:, None])[:, None, None],
             positions=following[:, None],
+            **caches,
         )
         if self.config.decoder_layers > 1:
             new = results["target_new"].reshape(len(rows), -1, self.config.decoder_attention_heads, self.dim)
@@ -247,8 +279,9 @@ def load_sessions(folder: Path, threads: int = 1) -> dict[str, onnxruntime.Infer
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
+    settings = {"providers": ["CPUExecutionProvider"], "disabled_optimizers": [SLOW_FUSION]}
     return {
-        path.stem: onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        path.stem: onnxruntime.InferenceSession(str(path), options, **settings)
         for path in sorted(folder.glob("*.onnx"))
     }
 

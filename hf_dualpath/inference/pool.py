@@ -33,6 +33,7 @@ class StreamPool:
         self.translator, self.max_sessions = translator, max_sessions
         self.engine = translator.model.open_engine()
         self.sessions: set[Session] = set()
+        self._news: set[Session] = set()
 
     def open(self, **dials) -> "Session":
         """A new text; `dials` replace the translator's."""
@@ -49,8 +50,16 @@ class StreamPool:
         seconds = time.perf_counter() - began
         for session in self.sessions:
             session.seconds += seconds
-            working |= session.collect()
+            if session.touched or session.changed:
+                working |= session.collect()
+                if session.has_news:
+                    self._news.add(session)
         return working
+
+    def take_news(self) -> list["Session"]:
+        """The sessions with events to take, or that are done, since this was last asked."""
+        news, self._news = list(self._news), set()
+        return news
 
 
 class Session(TextStream):
@@ -59,6 +68,7 @@ class Session(TextStream):
     def __init__(self, pool: StreamPool, **dials):
         made = pool.translator
         self._pool, self._collected, self._closed = pool, [], False
+        self.touched = False  # by who feeds it, since it was last looked at
         super().__init__(
             made.model,
             made.source_tokenizer,
@@ -72,22 +82,30 @@ class Session(TextStream):
     def push(self, text: str | bytes):
         """More of the source. Nothing is computed here."""
         self._check_open()
+        self.touched = True
         self.feed(text)
 
     def pause(self):
         """The speaker pauses: the sentence ends, the text goes on."""
         self._check_open()
+        self.touched = True
         self.feed_pause()
 
     def finish(self):
         """The source has ended; once the rest is written the session is `done`."""
         self._check_open()
+        self.touched = True
         self.end()
+
+    def set_dials(self, **dials):
+        self.touched = True
+        super().set_dials(**dials)
 
     def close(self):
         """Gives up what is left of the text, and the session's memory."""
         super().close()
         self._pool.sessions.discard(self)
+        self._pool._news.discard(self)
         self._closed = True
 
     @property
@@ -99,7 +117,17 @@ class Session(TextStream):
         """Keeps what the last tick decided for `take`."""
         events = super().take()
         self._collected += events
-        return bool(events)
+        self.touched = bool(events)  # a sentence that ended may have begun another
+        return self.touched
+
+    @property
+    def changed(self) -> bool:
+        """The engine has taken it further."""
+        return self._stream.changed
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._collected) or self.done
 
     def take(self) -> list[Event]:
         """The events decided since last asked."""

@@ -63,7 +63,7 @@ class Dials:
     @classmethod
     def from_config(cls, config) -> "Dials":
         """Those of a `GenerationConfig`."""
-        return cls(**cls.given_in(config.to_dict()))
+        return cls(**cls.given_in(config))
 
     def limits(self, target_position: int) -> tuple[int, int]:
         """Earliest and latest source position at which a target token may be written, all counted from 0."""

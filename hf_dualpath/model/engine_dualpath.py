@@ -52,6 +52,7 @@ class Backend(Protocol):
     heads: int  # that decide in a layer
     deciding_layers: int
     max_positions: int
+    room_step: int  # tokens by which the room of a short stream grows
 
     def reserve(self, slots: int, source_length: int, target_length: int):
         """Makes room for so many slots of such lengths."""
@@ -107,7 +108,9 @@ class Engine:
         self.examined = np.zeros(slots, np.int64)  # source tokens that the policy has seen for the next target token
         self.written = np.zeros(slots, np.int64)
         self.layer = np.zeros(slots, np.int64)  # which of the deciding layers decides next
-        self.lags = np.zeros((slots, 2), np.int64)  # min_lag and max_lag, or 0 and a very large number
+        self.low = np.zeros(slots, np.int64)  # earliest source position for the next target token, from min_lag
+        self.low_step = np.zeros(slots, np.int64)  # what a token written adds to it
+        self.high = np.zeros(slots, np.int64)  # the latest one, from max_lag, or a very large number
         self.stops = np.zeros((slots, layers, heads), np.int64)  # of the token before, or of this one where decided
         self.found = np.full((slots, heads), NOWHERE)  # where the layer's heads stop for the next target token
         self._ready: np.ndarray | None = None  # known until something changes
@@ -125,7 +128,9 @@ class Engine:
         self.streams.append(stream)
         self.started[slot] = self.ended[slot] = False
         self.available[slot] = self.examined[slot] = self.written[slot] = self.layer[slot] = 0
-        self.lags[slot] = dials.min_lag or 0, dials.max_lag or NOWHERE // 2
+        low, high = dials.limits(0)
+        self.low[slot], self.low_step[slot] = low, bool(dials.min_lag)
+        self.high[slot] = min(high, NOWHERE // 2)  # it grows
         self.stops[slot], self.found[slot] = 0, NOWHERE
         self._ready = None
         return stream
@@ -152,22 +157,22 @@ class Engine:
 
     def _state(self) -> list[np.ndarray]:
         one = [self.started, self.ended, self.available, self.examined, self.written, self.layer]
-        return [*one, self.lags, self.stops, self.found]
+        return [*one, self.low, self.low_step, self.high, self.stops, self.found]
 
     def _resize(self, slots: int):
         keep = min(len(self.streams), self._slots)
         self._slots = slots
-        names = "started ended available examined written layer lags stops found".split()
+        names = "started ended available examined written layer low low_step high stops found".split()
         for name, state in zip(names, self._state()):
             larger = np.zeros((slots, *state.shape[1:]), state.dtype)
             larger[:keep] = state[:keep]
             setattr(self, name, larger)
 
     def _reserve(self, source_length: int, target_length: int):
-        """Room grows by doubling, so that a long stream seldom pays for it."""
-        wanted = [self._slots]
+        """Room grows by the backend's step, then by doubling, so that a long stream seldom pays for it."""
+        wanted, step = [self._slots], self.backend.room_step
         for needed, there in zip((source_length, target_length), self._room[1:]):
-            larger = max(32, 1 << (needed - 1).bit_length())
+            larger = -(-needed // step) * step if needed <= 32 else 1 << (needed - 1).bit_length()
             wanted.append(there if needed <= there else min(larger, self.backend.max_positions))
         if wanted != self._room:
             self._room = wanted
@@ -175,27 +180,30 @@ class Engine:
 
     # READ or WRITE
 
-    def limits(self) -> tuple[np.ndarray, np.ndarray]:
-        """Earliest and latest source position for the next target token of each slot."""
-        n = len(self.streams)
-        low = np.maximum(self.written[:n] + self.lags[:n, 0] - 1, 0) * (self.lags[:n, 0] > 0)
-        return low, self.written[:n] + self.lags[:n, 1] - 1
-
     def ready(self) -> np.ndarray:
         """Slots whose next action is a WRITE: each head has stopped, or the lags or the end of the source say so."""
         if self._ready is None:
             n = len(self.streams)
             available = self.available[:n]
             decided = (self.found[:n] < available[:, None]).all(1)
-            enough = available > np.where(decided, *self.limits())
+            enough = available > np.where(decided, self.low[:n], self.high[:n])
             asked = self.examined[:n] == available
             self._ready = self.started[:n] & asked & (available > 0) & (self.ended[:n] | enough)
         return self._ready
 
     def stops_of(self, rows: np.ndarray) -> np.ndarray:
         """Where the heads stop for the tokens that are written now: within the lags, and within the source."""
-        low, high = (limit[rows, None] for limit in self.limits())
-        return np.minimum(np.clip(self.found[rows], low, high), self.available[rows, None] - 1)
+        latest = np.minimum(self.high[rows], self.available[rows] - 1)
+        return np.minimum(np.maximum(self.found[rows], self.low[rows, None]), latest[:, None])
+
+    def by_layer(self, rows: np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """Slots by the layer that decides next; mostly there is one layer that does."""
+        if not len(rows):
+            return []
+        if self.backend.deciding_layers == 1:
+            return [(0, rows)]
+        layers = self.layer[rows]
+        return [(layer, rows[layers == layer]) for layer in sorted(set(layers.tolist()))]
 
     def tick(self) -> bool:
         """One step of all streams; False where there is nothing to do until more source arrives."""
@@ -212,30 +220,31 @@ class Engine:
             self.found[rows] = np.where(found < available[:, None], found, NOWHERE)  # what has not arrived is no stop
             self.examined[rows] = available
         for (streams, reads, _), tokens in zip(writes, results):  # last: a stream that is done leaves its slot
-            for stream, read, token in zip(streams, reads, tokens.tolist()):
-                stream.wrote(token, read)
+            for stream, read, token in zip(streams[::-1], reads[::-1], tokens.tolist()[::-1]):
+                stream.wrote(token, read)  # from the last slot on, so that few move when many are done
         return True
 
     def _write(self) -> list[tuple[list["TokenStream"], list[int], object]]:
         """Advances all that are ready; the streams whose next token is written, their g, and the tokens."""
         writes = []
-        ready = self.ready().nonzero()[0]
-        layers = self.layer[ready]
-        for layer in sorted(set(layers.tolist())):
-            rows = ready[layers == layer]
-            self.stops[rows, layer] = stops = self.stops_of(rows)
-            streams = [self.streams[row] for row in rows]
+        for layer, rows in self.by_layer(self.ready().nonzero()[0]):
+            stops, written = self.stops_of(rows), self.written[rows]
+            self.stops[rows, layer] = stops
+            streams = [self.streams[row] for row in rows.tolist()]
             is_last = layer == self.backend.deciding_layers - 1
             if is_last:
-                self._reserve(0, int(self.written[rows].max()) + 2)
-            result = self.backend.write(rows, layer, stops, self.written[rows], streams)
+                self._reserve(0, int(written.max()) + 2)
+            result = self.backend.write(rows, layer, stops, written, streams)
             if is_last:
-                self.written[rows] += 1
-                reads = self.stops[rows].max((1, 2)) + 1
+                self.written[rows] = written + 1
+                self.low[rows] += self.low_step[rows]
+                self.high[rows] += 1
+                stops = self.stops[rows]
+                reads = stops.reshape(len(rows), -1).max(1) + 1
                 writes.append((streams, reads.tolist(), result))
-                for stream in streams:
+                for stream, its_stops in zip(streams, stops):
                     if stream.record:
-                        stream.head_stops.append(self.stops[stream.slot].copy())
+                        stream.head_stops.append(its_stops)
             self.layer[rows] = next_layer = 0 if is_last else layer + 1
             self.found[rows] = NOWHERE
             self.examined[rows] = self.stops[rows, next_layer].min(1)  # nothing before is looked at again
@@ -261,6 +270,7 @@ class Engine:
         for row, stream in zip(tokens, fed):
             row[: len(stream.pending)] = stream.pending
             stream.pending.clear()
+            stream.changed = True
             self.ended[stream.slot] = stream.source_finished
         self.backend.encode(rows, starts, counts, tokens)
         self.available[rows] = starts + counts
@@ -270,10 +280,11 @@ class Engine:
         """Asks about the source tokens that a policy has not seen."""
         n = len(self.streams)
         asks, waiting = [], (self.examined[:n] < self.available[:n]).nonzero()[0]
-        layers = self.layer[waiting]
-        for layer in sorted(set(layers.tolist())):
-            rows = waiting[layers == layer]
-            start, dials = int(self.examined[rows].min()), [self.streams[row].dials for row in rows]
+        for layer, rows in self.by_layer(waiting):
+            streams = [self.streams[row] for row in rows.tolist()]
+            for stream in streams:
+                stream.changed = True
+            start, dials = int(self.examined[rows].min()), [stream.dials for stream in streams]
             previous, written = self.stops[rows, layer], self.written[rows]
             asks.append((rows, self.backend.ask(rows, layer, start, self.available[rows], previous, written, dials)))
         return asks
@@ -305,6 +316,7 @@ class TokenStream:
         self.head_stops: list[np.ndarray] = []  # (layer, head) for each token, where they are recorded
         self.pending: list[int] = []  # source tokens that wait to be encoded
         self.source_finished = self.done = False
+        self.changed = False  # something has become of it since it was last asked
         self._pushed = self._reported = 0  # source tokens, in all and as READs
         self._actions: list[Action] = []
 
@@ -355,7 +367,7 @@ class TokenStream:
 
     def take(self) -> list[Action]:
         """The actions decided since this was last asked."""
-        actions, self._actions = self._actions, []
+        actions, self._actions, self.changed = self._actions, [], False
         if self.done:
             read = self._pushed
         elif self.waits:
@@ -368,15 +380,18 @@ class TokenStream:
 
     def close(self):
         """Gives the translation up and frees its memory."""
-        self.done = True
+        self.done = self.changed = True
         self.engine.close(self)
 
     def wrote(self, token: int, read: int):
         """The engine has written a token, with so many source tokens read."""
+        self.changed = True
         self.tokens.append(token)
         self.path.append(read)
-        self._actions += [*[None] * (read - self._reported), (token, read)]
-        self._reported = max(read, self._reported)
+        if read > self._reported:
+            self._actions += [None] * (read - self._reported)
+            self._reported = read
+        self._actions.append((token, read))
         written = len(self.path)
         if self.limits.reached(token, written, read) or written >= self.engine.backend.max_positions:
             self.close()

@@ -186,6 +186,12 @@ def _no_double_backward(*_):
     raise NotImplementedError("hf_dualpath: expected_alignment and expected_attention have no double backward.")
 
 
+def _save(ctx, *tensors: Tensor):
+    """Keeps what the backward needs. Nobody has a gradient for the second result, so none is made of zeros."""
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*tensors)
+
+
 def _empty(tensor: Tensor) -> Tensor:
     return tensor.new_empty(tensor.shape)
 
@@ -212,9 +218,15 @@ def _define_expectations():
         "(Tensor grad, Tensor saved, Tensor source_mask) -> Tensor",
         lambda grad, saved, source_mask: _empty(grad),
     )
+
+    def backward_of_alignment(ctx, grad, _):
+        if grad is None:
+            return None, None
+        return torch.ops.hf_dualpath.expected_alignment_backward(grad, *ctx.saved_tensors), None
+
     alignment.register_autograd(
-        lambda ctx, grad, _: (torch.ops.hf_dualpath.expected_alignment_backward(grad, *ctx.saved_tensors), None),
-        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(output[1], inputs[1]),
+        backward_of_alignment,
+        setup_context=lambda ctx, inputs, output: _save(ctx, output[1], inputs[1]),
     )
     alignment_backward.register_autograd(_no_double_backward)
 
@@ -228,9 +240,15 @@ def _define_expectations():
         "(Tensor grad, Tensor alpha, Tensor beta, Tensor saved) -> (Tensor, Tensor)",
         lambda grad, alpha, beta, saved: (_empty(grad), _empty(grad)),
     )
+
+    def backward_of_attention(ctx, grad, _):
+        if grad is None:
+            return None, None, None
+        return *torch.ops.hf_dualpath.expected_attention_backward(grad, *ctx.saved_tensors), None
+
     attention.register_autograd(
-        lambda ctx, grad, _: (*torch.ops.hf_dualpath.expected_attention_backward(grad, *ctx.saved_tensors), None),
-        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0], *output),
+        backward_of_attention,
+        setup_context=lambda ctx, inputs, output: _save(ctx, inputs[0], *output),
     )
     attention_backward.register_autograd(_no_double_backward)
 

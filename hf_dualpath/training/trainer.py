@@ -29,8 +29,9 @@ from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, logging
 
 from ..errors import DataError
 from ..evaluation.metrics import METRICS, Sentence, TestSet
-from ..inference.batches import PairCollator, translate_corpus
+from ..inference.batches import translate_corpus
 from ..inference.checkpoints import COMPLETE, WEIGHTS, last_complete_checkpoint, mark_complete
+from ..inference.collator import PairCollator
 from ..inference.tokenization import save_tokenizers
 from ..model.modeling_dualpath import DualPathForConditionalGeneration, SiMTForConditionalGeneration
 from ..model.policies_dualpath import Dials

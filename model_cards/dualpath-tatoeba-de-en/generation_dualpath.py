@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers import GenerationConfig, GenerationMixin
-from transformers.generation import GenerateEncoderDecoderOutput, LogitsProcessorList
+from transformers.generation import GenerateEncoderDecoderOutput, LogitsProcessor, LogitsProcessorList
 from transformers.generation.streamers import BaseStreamer
 
 from .dials_dualpath import Dials
@@ -32,6 +32,18 @@ class SimultaneousOutput(GenerateEncoderDecoderOutput):
 
     path: Tensor | None = None
     head_stops: Tensor | None = None
+
+
+class NotBefore(LogitsProcessor):
+    """No end before so many tokens, the start token counted: the library's own takes as long as a decoder layer."""
+
+    def __init__(self, minimum: int, end_tokens: list[int]):
+        self.minimum, self.end_tokens = minimum, end_tokens
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        if input_ids.shape[1] < self.minimum:
+            scores[:, self.end_tokens] = -torch.inf
+        return scores
 
 
 class Chooser:
@@ -63,6 +75,19 @@ def end_tokens_of(config: GenerationConfig) -> list[int]:
 
 def limits_of(config: GenerationConfig) -> Limits:
     return Limits(frozenset(end_tokens_of(config)), config.max_length, config.max_new_tokens)
+
+
+def settings_of(config: GenerationConfig, processors: LogitsProcessorList) -> dict:
+    """What [`Engine.open`] takes."""
+    choose = None
+    if processors or config.output_scores or config.output_logits:
+        choose = Chooser(processors, config.output_scores, config.output_logits)
+    return {
+        "dials": Dials.from_config(config),
+        "limits": limits_of(config),
+        "start_token": config.decoder_start_token_id,
+        "choose": choose,
+    }
 
 
 def stacked(rows: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
@@ -158,8 +183,8 @@ class SimultaneousGenerationMixin(GenerationMixin):
             )
         if input_ids is None:
             raise ValueError("Simultaneous decoding needs `input_ids`, the source tokens.")
-        config, _ = self.prepare_simultaneous(generation_config, logits_processor, **kwargs)
-        settings = self.stream_settings(config, logits_processor)
+        config, processors = self.prepare_simultaneous(generation_config, logits_processor, **kwargs)
+        settings = settings_of(config, processors)
         batch, device = input_ids.shape[0], input_ids.device
         if attention_mask is None:
             attention_mask = (input_ids != self.config.pad_token_id).long()
@@ -216,16 +241,7 @@ class SimultaneousGenerationMixin(GenerationMixin):
         **kwargs,
     ) -> dict:
         """What [`Engine.open`] takes for a stream with these arguments of `generate`."""
-        config, processors = self.prepare_simultaneous(generation_config, logits_processor, **kwargs)
-        choose = None
-        if processors or config.output_scores or config.output_logits:
-            choose = Chooser(processors, config.output_scores, config.output_logits)
-        return {
-            "dials": Dials.from_config(config),
-            "limits": limits_of(config),
-            "start_token": config.decoder_start_token_id,
-            "choose": choose,
-        }
+        return settings_of(*self.prepare_simultaneous(generation_config, logits_processor, **kwargs))
 
     def open_stream(self, engine: Engine | None = None, **kwargs) -> TokenStream:
         """A [`TokenStream`] over this model, with the arguments of `generate`. Any number can be open at once, each in
@@ -248,7 +264,7 @@ class SimultaneousGenerationMixin(GenerationMixin):
             raise ValueError(f"Simultaneous decoding does not know {', '.join(f'`{name}`' for name in unused)}.")
         if config.max_new_tokens is not None:
             config.max_length = config.max_new_tokens + 1
-        self.config.policy_class.check_dials(Dials.given_in(config.to_dict()))
+        self.config.policy_class.check_dials(Dials.given_in(config))
         Dials.from_config(config)
         for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
             if settings[name] is None:
@@ -257,5 +273,10 @@ class SimultaneousGenerationMixin(GenerationMixin):
             if not all(isinstance(index, int) and 0 <= index < self.config.decoder_vocab_size for index in ids):
                 raise ValueError(f"`{name}` is a token of the vocabulary, not {settings[name]}.")
         self._prepare_special_tokens(config, device=self.device)
+        minimum = max(config.min_length or 0, (config.min_new_tokens or 0) + 1)
+        given, config.min_length, config.min_new_tokens = (config.min_length, config.min_new_tokens), None, None
         processors = self._get_logits_processor(config, 1, logits_processor=logits_processor, device=self.device)
+        config.min_length, config.min_new_tokens = given
+        if minimum > 1:
+            processors.insert(0, NotBefore(minimum, end_tokens_of(config)))
         return config, processors

@@ -227,13 +227,13 @@ class LearnedPolicy(Policy):
         self.energy_bias = None if config.energy_bias is None else nn.Parameter(torch.empty(1))
 
     def query(self, hidden_states: Tensor) -> Tensor:
-        return self._heads(self.q_proj(hidden_states)) * self.head_dim**-0.5
+        return self._heads(self.q_proj(hidden_states) * self.head_dim**-0.5)
 
     def key(self, encoder_hidden_states: Tensor) -> Tensor:
         return self._heads(self.k_proj(encoder_hidden_states))
 
     def _heads(self, states: Tensor) -> Tensor:
-        return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # batch, head, token, dim
+        return states.view(*states.shape[:2], -1, self.head_dim).transpose(1, 2)  # batch, head, token, dim
 
     def selection_probability(self, query: Tensor, key: Tensor, noise: bool = False) -> Tensor:
         """`sigmoid(<Q s_i, K m_j> / sqrt(d_head) + b + noise)`, in float32 whatever the model's precision."""

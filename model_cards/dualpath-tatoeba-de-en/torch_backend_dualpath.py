@@ -28,15 +28,16 @@ def choose_best(logits: Tensor, streams: Sequence[TokenStream], pad_token_id: in
 
 
 Affine = tuple[Tensor, Tensor]  # a bias, and a matrix as `addmm` takes it
+SMALL = 2**18  # numbers of a matrix that a product reads twice as fast by columns: a copy of it costs little memory
 
 
 def affine(*projections: nn.Linear) -> Affine:
-    """One map for projections that take the same input; of a single one it is a view."""
+    """One map for projections that take the same input; of a single large one it is a view."""
     bias, weight = projections[0].bias.detach(), projections[0].weight.detach()
     if len(projections) > 1:
         bias = torch.cat([projection.bias for projection in projections]).detach()
         weight = torch.cat([projection.weight for projection in projections]).detach()
-    return bias, weight.t()
+    return bias, weight.t().contiguous() if weight.numel() <= SMALL else weight.t()
 
 
 def norm(module: nn.LayerNorm) -> tuple:
@@ -50,7 +51,7 @@ def project(weights: Affine, states: Tensor) -> Tensor:
 
 def added(states: Tensor, output: Tensor, weights: Affine, normalisation: tuple) -> Tensor:
     """What attention or the feed-forward map found, projected, added and normalised."""
-    update = project(weights, output.reshape(len(states), -1))
+    update = torch.addmm(weights[0], output.reshape(states.shape[0], -1), weights[1])
     return torch.layer_norm(update.add_(states), *normalisation)
 
 
@@ -88,6 +89,7 @@ class FusedWeights:
         names = ("k_proj", "v_proj") if attentions[0].is_soft else ("v_proj",)
         # What all layers keep of a source token.
         self.source = affine(*(attention.get_submodule(name) for attention in attentions for name in names))
+        self.output = model.lm_head.weight.detach().t()
         self.made_from = self.state(model)
 
     @staticmethod
@@ -114,6 +116,8 @@ class TorchBackend:
             Compiles the steps. Shapes then depend on the room for slots and tokens alone, as CUDA graphs need it.
     """
 
+    room_step = 32
+
     def __init__(self, model, compile: bool = False):
         self.model, self.config = model, model.config
         self.encoder, self.decoder = model.model.encoder, model.model.decoder
@@ -135,8 +139,9 @@ class TorchBackend:
     # Room
 
     def reserve(self, slots: int, source_length: int, target_length: int):
-        if self.slots == 0:  # nobody is in the middle of a sentence: what has become of the model counts
-            self.weights, self.device = FusedWeights.of(self.model), self.model.device
+        if slots and not self.slots:  # nobody is in the middle of a sentence: what has become of the model counts
+            self.weights = FusedWeights.of(self.model)
+        self.device = self.model.device
         config, heads = self.config, self.config.decoder_attention_heads
         encoder_heads, width = config.encoder_attention_heads, config.d_model
         self.shapes = {  # slot, keys and values of each layer, head, token, dim
@@ -150,14 +155,18 @@ class TorchBackend:
         self.slots = slots + (self.static and slots > 0)  # the last one takes what static shapes compute too much
         for name, shape in self.shapes.items():
             old = self.__dict__.get(name)
-            new = torch.zeros(self.slots, *shape, dtype=self.model.dtype, device=self.device)
+            new = torch.empty(self.slots, *shape, dtype=self.model.dtype, device=self.device)
+            if old is not None and (old.shape, old.dtype, old.device) == (new.shape, new.dtype, new.device):
+                continue
+            new.zero_()
             if old is not None and slots:
                 common = tuple(slice(min(a, b)) for a, b in zip(old.shape, new.shape))
                 new[common] = old[common]
             self.__dict__[name] = new
-        self.layer_targets = [self.target_memory[:, 2 * i : 2 * i + 2] for i in range(config.decoder_layers)]
-        parts = 1 + self.is_soft
-        self.layer_sources = [self.source_memory[:, parts * i : parts * (i + 1)] for i in range(config.decoder_layers)]
+        # Row n of this table is what a head sees that stops at n: added to energies, or with hard alignment weights.
+        positions = torch.arange(source_length, device=self.device)
+        seen = positions <= positions[:, None] if self.is_soft else positions == positions[:, None]
+        self.seen = seen.to(self.model.dtype).log_() if self.is_soft else seen.to(self.model.dtype)
 
     def move(self, slot: int, to: int):
         for name in self.shapes:
@@ -288,12 +297,15 @@ class TorchBackend:
         length = self.source_memory.shape[3] if self.static else int(stops.max()) + 1
         visible = None
         if self.static or (stops != length - 1).any() or not self.is_soft:
-            visible = self._visible(torch.from_numpy(self._padded(stops)).to(self.device), length)
+            stops = torch.from_numpy(self._padded(stops)).to(self.device)
+            visible = self.seen[stops, None, :length]  # row, head, 1, source
         target_length = self._target_length(int(written.max()) + 1)
         hidden_states = self._advance(where, layer, visible, length, self._positions(written), target_length)
         if layer + 1 < self.deciding_layers:
             return None
-        logits = self.model.lm_logits(hidden_states)[: len(rows)]
+        logits = (hidden_states @ self.weights.output)[: len(rows)]
+        if self.model.final_logits_bias is not None:
+            logits += self.model.final_logits_bias
         tokens = self._choose(logits, streams)
         following = np.minimum(written + 1, self.max_positions - 1)
         ids = tokens
@@ -304,15 +316,6 @@ class TorchBackend:
 
     def _target_length(self, length: int) -> int:
         return self.target_memory.shape[3] if self.static else length
-
-    def _visible(self, stops: Tensor, length: int) -> Tensor:
-        """Which source tokens each head attends to: those up to its stop, or with hard alignment the stop alone. As
-        what is added to energies, or as weights."""
-        positions = torch.arange(length, device=self.device)
-        if not self.is_soft:
-            return (positions == stops[:, :, None, None]).to(self.model.dtype)
-        hidden = positions > stops[:, :, None, None]  # row, head, 1, source
-        return torch.zeros(hidden.shape, dtype=self.model.dtype, device=self.device).masked_fill_(hidden, -torch.inf)
 
     def _choose(self, logits: Tensor, streams: Sequence[TokenStream]) -> Tensor:
         """The best token of each row. Padding is no word: it is never written."""
@@ -333,22 +336,33 @@ class TorchBackend:
     def _begin(self, where, ids: Tensor, positions: int | Tensor, target_length: int):
         """Takes a target token in, up to the first decision."""
         decoder = self.decoder
-        hidden_states = decoder.embed_tokens(ids) * decoder.embed_scale + decoder.embed_positions.weight[positions]
-        hidden_states = self._attend_to_self(0, hidden_states, where, positions, target_length)
+        places = decoder.embed_positions.weight[positions]
+        hidden_states = torch.add(places, decoder.embed_tokens(ids), alpha=decoder.embed_scale)
+        memory = self._select(self.target_memory[:, :2].narrow(3, 0, target_length), where)
+        hidden_states = self._attend_to_self(self.weights.decoder[0], hidden_states, *memory.unbind(1), positions)
+        self._put_back(memory, where, 0, positions)
         self._keep(where, 0, hidden_states)
 
     def _advance(self, where, layer: int, visible: Tensor | None, length: int, positions, target_length) -> Tensor:
         """From a decision to the next one, or to the end of the decoder."""
-        hidden_states = self.hidden_states[where]
+        hidden_states, is_last = self.hidden_states[where], layer + 1 == self.deciding_layers
         first = self.deciding[layer]
-        is_last = layer + 1 == self.deciding_layers
-        for index in range(first, len(self.decoder.layers) if is_last else self.deciding[layer + 1]):
+        last = len(self.decoder.layers) - 1 if is_last else self.deciding[layer + 1]
+        parts = 1 + self.is_soft
+        source = self.source_memory[:, parts * first : parts * (last + is_last)].narrow(3, 0, length)
+        source = iter(self._select(source, where).unbind(1))
+        memory = self._select(self.target_memory[:, 2 * first + 2 : 2 * last + 2].narrow(3, 0, target_length), where)
+        target = iter(memory.unbind(1))
+        for index in range(first, last + 1):
+            weights = self.weights.decoder[index]
             if index > first:
-                hidden_states = self._attend_to_self(index, hidden_states, where, positions, target_length)
-            hidden_states = self._attend_to_source(index, hidden_states, where, visible, length)
+                hidden_states = self._attend_to_self(weights, hidden_states, next(target), next(target), positions)
+            if is_last or index < last:
+                key = next(source) if self.is_soft else None
+                hidden_states = self._attend_to_source(weights, hidden_states, key, next(source), visible)
+        if last > first:
+            self._put_back(memory, where, 2 * first + 2, positions)
         if not is_last:
-            following = self.deciding[layer + 1]
-            hidden_states = self._attend_to_self(following, hidden_states, where, positions, target_length)
             self._keep(where, layer + 1, hidden_states)
         return hidden_states
 
@@ -358,30 +372,29 @@ class TorchBackend:
         if self.is_learned:
             self.query[where] = self.policies[layer].query(hidden_states[:, None]).squeeze(2)
 
-    def _attend_to_self(self, index: int, hidden_states: Tensor, where, positions, length: int) -> Tensor:
-        layer, memory, visible = self.weights.decoder[index], self.layer_targets[index], None
-        projected = project(layer.self_qkv, hidden_states)
-        projected = projected.view(len(projected), 3, -1, self.head_dim)  # row, which, head, dim
-        if isinstance(positions, int) and isinstance(where, slice):
-            memory = self._select(memory.narrow(3, 0, length), where)
-            memory.select(3, positions).copy_(projected[:, 1:])
+    def _attend_to_self(self, layer: DecoderLayerWeights, hidden_states: Tensor, keys, values, positions) -> Tensor:
+        """Stores a token's key and value beside those before it, and attends to all."""
+        rows, heads, length, dim = keys.shape
+        visible = None
+        query, key, value = (
+            torch.addmm(layer.self_qkv[0], hidden_states, layer.self_qkv[1]).view(rows, 3, heads, dim).unbind(1)
+        )
+        if isinstance(positions, int):
+            keys.select(2, positions).copy_(key)
+            values.select(2, positions).copy_(value)
         else:
-            rows = torch.arange(len(projected), device=self.device) if isinstance(where, slice) else where
-            memory[rows, :, :, positions] = projected[:, 1:]
-            memory = self._select(memory.narrow(3, 0, length), where)
-        if not isinstance(positions, int):
+            each = torch.arange(rows, device=self.device)
+            keys[each, :, positions], values[each, :, positions] = key, value
             visible = torch.arange(length, device=self.device) <= positions[:, None, None, None]
-        output = attend(projected.select(1, 0).unsqueeze(2), memory.select(1, 0), memory.select(1, 1), visible)
+        output = attend(query.unsqueeze(2), keys, values, visible)
         return added(hidden_states, output, layer.self_out, layer.self_norm)
 
-    def _attend_to_source(self, index: int, hidden_states: Tensor, where, visible, length: int) -> Tensor:
-        layer = self.weights.decoder[index]
-        memory = self._select(self.layer_sources[index].narrow(3, 0, length), where)
-        if self.is_soft:
-            query = project(layer.source_query, hidden_states).view(len(hidden_states), -1, 1, self.head_dim)
-            output = attend(query, memory.select(1, 0), memory.select(1, 1), visible)
+    def _attend_to_source(self, layer: DecoderLayerWeights, hidden_states: Tensor, key, value, visible) -> Tensor:
+        if key is None:
+            output = visible @ value
         else:
-            output = visible @ memory.select(1, 0)
+            query = torch.addmm(layer.source_query[0], hidden_states, layer.source_query[1])
+            output = attend(query.view(query.shape[0], -1, 1, self.head_dim), key, value, visible)
         return feed_forward(layer, added(hidden_states, output, layer.source_out, layer.source_norm))
 
     def _select(self, memory: Tensor, where: slice | Tensor) -> Tensor:
@@ -389,6 +402,12 @@ class TorchBackend:
         if isinstance(where, slice):
             return memory if where.stop == self.slots else memory[where]
         return memory.index_select(0, where)
+
+    def _put_back(self, memory: Tensor, where: slice | Tensor, part: int, positions: int | Tensor):
+        """Stores what was written to a copy at one position a row."""
+        if not isinstance(where, slice):
+            new = memory[torch.arange(len(where), device=self.device), :, :, positions]
+            self.target_memory[where, part : part + memory.shape[1], :, positions] = new
 
     def fetch(self, *results: Tensor | None) -> list[np.ndarray]:
         if self.device.type == "cpu":

@@ -2,8 +2,8 @@
 
     python scripts/experiments/mixture.py --everyday DATA/tatoeba_deen --speeches DATA/europarl_deen --output MIXTURE
 
-Each folder holds train.de.gz, train.en.gz, dev.de.gz and dev.en.gz. The everyday sentences come twice, some of them
-two or three in a row; of the speeches come pairs of fitting lengths. The output is the same for the same seed.
+Each folder holds train.de.gz, train.en.gz, dev.de.gz and dev.en.gz. The everyday sentences come several times, some of
+them two or three in a row; of the speeches come pairs of fitting lengths. The output is the same for the same seed.
 """
 
 import argparse
@@ -34,12 +34,14 @@ def fits(source: str, target: str) -> bool:
     return 2 <= n <= 45 and 2 <= m <= 50 and max(n, m) <= 2 * min(n, m) + 4
 
 
-def mixture(everyday: list[Pair], speeches: list[Pair], in_a_row: int, of_speeches: int, seed: int) -> list[Pair]:
+def mixture(
+    everyday: list[Pair], speeches: list[Pair], repeats: int, in_a_row: int, of_speeches: int, seed: int
+) -> list[Pair]:
     rng = random.Random(seed)
     rows = joined(everyday, in_a_row, rng)
     fitting = [pair for pair in speeches if fits(*pair)]
     rng.shuffle(fitting)
-    pairs = everyday * 2 + rows + fitting[:of_speeches]
+    pairs = everyday * repeats + rows + fitting[:of_speeches]
     rng.shuffle(pairs)
     return pairs
 
@@ -49,6 +51,7 @@ def main():
     parser.add_argument("--everyday", type=Path, required=True, help="Folder of short sentences.")
     parser.add_argument("--speeches", type=Path, required=True, help="Folder of long ones.")
     parser.add_argument("--output", type=Path, required=True, help="Folder to write.")
+    parser.add_argument("--repeats", type=int, default=2, help="Everyday sentences come so often.")
     parser.add_argument("--joined", type=int, default=30_000, help="Everyday sentences in a row, so many pairs.")
     parser.add_argument("--of-speeches", type=int, default=330_000, help="So many pairs of the speeches.")
     parser.add_argument("--seed", type=int, default=1)
@@ -56,7 +59,8 @@ def main():
     arguments.output.mkdir(parents=True, exist_ok=True)
     folders = arguments.everyday, arguments.speeches
     train = (read_pairs(folder, "train") for folder in folders)
-    write_pairs(mixture(*train, arguments.joined, arguments.of_speeches, arguments.seed), arguments.output, "train")
+    counts = arguments.repeats, arguments.joined, arguments.of_speeches
+    write_pairs(mixture(*train, *counts, arguments.seed), arguments.output, "train")
     short, long = (read_pairs(folder, "dev") for folder in folders)
     write_pairs(short[:250] + long[:150], arguments.output, "dev")
 

@@ -24,6 +24,7 @@ from hf_dualpath.evaluation.comparison import at_latency, contests, load_systems
 from hf_dualpath.evaluation.pictures import quality_latency_curve
 from hf_dualpath.evaluation.report import evaluate_checkpoint
 from hf_dualpath.evaluation.tables import as_csv, as_markdown
+from hf_dualpath.model.dials_dualpath import Dials
 
 
 def train(plan: dict, runs: Path, data_dir: Path, names: list[str], jobs: int, seed: int):
@@ -33,9 +34,11 @@ def train(plan: dict, runs: Path, data_dir: Path, names: list[str], jobs: int, s
     done = {}
 
     def train_in_turn(name: str):
-        if start := settings_of(plan, name).get("start"):
+        *_, start, name = [None, *chain(plan, name)]
+        if start is not None:
             done[start].result()
-        train_one(plan, name, runs, data_dir, seed)
+        if not is_streamed(plan, name):
+            train_one(plan, name, runs, data_dir, seed)
 
     with ThreadPoolExecutor(jobs) as pool:
         for name in order:
@@ -46,8 +49,14 @@ def train(plan: dict, runs: Path, data_dir: Path, names: list[str], jobs: int, s
 
 def chain(plan: dict, name: str) -> list[str]:
     """What a run starts from, that one's start and so on: the first to train comes first."""
-    start = settings_of(plan, name).get("start")
+    settings = settings_of(plan, name)
+    start = settings.get("streams") or settings.get("start")
     return [*(chain(plan, start) if start else []), name]
+
+
+def is_streamed(plan: dict, name: str) -> bool:
+    """A run that is not trained: it `streams` the model of another, an offline one, with a policy over it."""
+    return "streams" in settings_of(plan, name)
 
 
 def settings_of(plan: dict, name: str) -> dict:
@@ -83,7 +92,12 @@ def evaluate(plan: dict, runs: Path, data_dir: Path, names: list[str], sets: lis
                 continue
             files = plan["test_sets"][test_set]
             source, target, *alignments = (str(data_dir / file) for file in files)
-            found = evaluate_checkpoint(str(runs / name), source, target, None, *alignments, progress=False)
+            model, options = runs / name, {}
+            if is_streamed(plan, name):  # it has no path over a given translation
+                settings, alignments = plan["runs"][name], []
+                model = runs / settings["streams"]
+                options = {key: value for key, value in settings.items() if key in ("policy", *Dials.names())}
+            found = evaluate_checkpoint(str(model), source, target, None, *alignments, progress=False, **options)
             found.save(report)
             print(f"{name}, {test_set}:\n{as_markdown(found.rows())}", flush=True)
 
@@ -183,6 +197,10 @@ def write_csv(path: Path, rows: list[dict]):
     path.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")
 
 
+def share(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
 def by_run(rows: list[dict]) -> str:
     """One line a run, both directions side by side."""
     with_paths = any(row["A_nec"] is not None for row in rows)
@@ -192,10 +210,9 @@ def by_run(rows: list[dict]) -> str:
         line[f"BLEU {row['direction']}"] = f"{row['BLEU']:.1f} ± {row['interval']:.1f}"
         line[f"AL {row['direction']}"] = f"{row['AL']:.2f}"
         if with_paths:
-            line[f"A_suf {row['direction']}"] = f"{row['A_suf']:.3f}"
-            line[f"A_nec {row['direction']}"] = f"{row['A_nec']:.3f}"
+            line |= {f"{name} {row['direction']}": share(row[name]) for name in ("A_suf", "A_nec")}
     for row in rows:
-        lines[row["run"]]["IoU"] = "" if row["IoU"] is None else f"{row['IoU']:.3f}"
+        lines[row["run"]]["IoU"] = share(row["IoU"])
     return as_markdown(list(lines.values())).rstrip()
 
 

@@ -36,6 +36,9 @@ class Pool:
     def step(self) -> bool:
         return True in [session.advance() for session in self.sessions]
 
+    def take_news(self) -> list:
+        return [session for session in self.sessions if session.events or session.done]
+
 
 class Session:
     def __init__(self, pool, dials):

@@ -114,6 +114,12 @@ def test_and_back(tmp_path, capsys, bias, shared):
     command = ["translate", "--model", str(tmp_path / "out"), "--policy", "wait_k", text]
     assert run(capsys, *command).split() == streamed.split()
 
+    back, dual = str(tmp_path / "back"), str(tmp_path / "dual")  # a pair of them is a start like a published one
+    run(capsys, "convert", "to-marian", str(tmp_path / "ours"), "--direction", "de-en", "--output", back)
+    languages = ["--source-language", "de", "--target-language", "en"]
+    run(capsys, "convert", "marian", back, str(tmp_path / "out"), "--output", dual, *languages)
+    assert [each(text)["input_ids"] for each in load_tokenizers(dual)] == [tokenizer(text)["input_ids"]] * 2
+
 
 def test_only_offline_models_go_back():
     with pytest.raises(ValueError, match="wait_k policy with a causal encoder: only offline models"):

@@ -1,5 +1,6 @@
 """An exported model against the torch engine, and alone in an environment that has no torch."""
 
+import os
 import subprocess
 import sys
 
@@ -132,6 +133,33 @@ def test_an_exported_model_runs_without_torch(exported):
     assert found.returncode == 0, found.stderr
     translator = SimultaneousTranslator.from_pretrained(folder / "model")
     assert found.stdout.strip() == translator.translate(TEXT)
+
+
+def test_the_runtime_reports_to_nobody(exported, tmp_path):
+    """Where it may, ONNX Runtime writes a device id and events to send into the home folder."""
+    code = "import sys; from hf_dualpath.inference.onnx_backend import load_exported; load_exported(sys.argv[1])"
+    environment = {name: value for name, value in os.environ.items() if name not in ("CI", "ORT_DISABLE_TELEMETRY")}
+    environment |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    subprocess.run([sys.executable, "-c", code, str(exported[0] / "int8")], env=environment, check=True, cwd=ROOT)
+    assert not [file for file in tmp_path.rglob("*") if file.is_file() and file.suffix != ".pyc"]
+
+
+@pytest.mark.slow
+def test_the_light_install(exported, tmp_path):
+    """The wheel without its dependencies, and three packages: a real environment without torch and transformers."""
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    pip = [str(python), "-m", "pip", "install", "--quiet"]
+    subprocess.run([*pip, "--no-deps", str(ROOT)], check=True)
+    subprocess.run([*pip, "onnxruntime", "tokenizers", "numpy"], check=True)
+    code = "import importlib.util as u; print([u.find_spec(name) for name in ('torch', 'transformers')])"
+    found = subprocess.run([str(python), "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
+    assert found.stdout.strip() == "[None, None]"
+    folder = str(exported[0] / "float")
+    command = [str(python.with_name("dualpath")), "translate", "--backend", "onnx", "--model", folder, TEXT]
+    found = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
+    written = SimultaneousTranslator.from_pretrained(exported[0] / "model").translate(TEXT)
+    assert found.stdout.split() == written.split()
 
 
 def test_quantisation_keeps_seven_bits():

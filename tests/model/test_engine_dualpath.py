@@ -78,6 +78,7 @@ def test_a_stream_in_a_pool_is_a_stream_alone(policy, dtype, talk):
     assert not engine.streams
 
 
+@pytest.mark.slow
 def test_compiled_steps_give_the_same_streams():
     """Static shapes: slots and lengths are padded to the room that there is."""
     torch._dynamo.reset()
@@ -111,6 +112,8 @@ def test_weights_are_fused_once_and_follow_the_model():
     model = lively_model()
     tokens = random_batch([9])[0]
     streams = [model.open_stream() for _ in range(3)]
+    for stream in streams:
+        list(stream.push([5]))
     assert len({id(stream.engine.backend.weights) for stream in streams}) == 1
     before = FusedWeights.of(model)
     with torch.no_grad():

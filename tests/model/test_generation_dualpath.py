@@ -457,3 +457,18 @@ def test_the_hard_path_of_forward_is_the_path_of_generate():
             forced = model(ids, decoder_input_ids=output.sequences[:, :-1])
         stops = torch.stack([alpha.argmax(-1) for alpha in forced.alphas], 1)
         assert torch.equal(stops, output.head_stops)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"min_length": 4}, {"min_new_tokens": 4}, {"min_length": 2, "min_new_tokens": 3}]
+)
+def test_no_end_too_early_as_the_library_says_it(settings):
+    model = lively_model()
+    config, processors = model.prepare_simultaneous(None, None, **settings)
+    theirs = model._get_logits_processor(config, 1, device="cpu")
+    assert (config.min_length or None, config.min_new_tokens) == tuple(
+        map(settings.get, ("min_length", "min_new_tokens"))
+    )
+    for length in range(1, 7):
+        ids, scores = torch.full((2, length), 5), torch.randn(2, 40)
+        assert torch.equal(processors(ids, scores.clone()), theirs(ids, scores.clone()))

@@ -57,6 +57,7 @@ def write_test_set(stem, rows: int = 12):
         stem.with_name(f"{stem.name}.{name}").write_text("\n".join(test[column]) + "\n", encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_from_a_plan_to_tables(tmp_path):
     write_test_set(tmp_path / "data" / "t")
     plan = {
@@ -68,6 +69,7 @@ def test_from_a_plan_to_tables(tmp_path):
         "common": {"directions": "both", **TINY},
         "runs": {
             "offline": {"label": "Offline", "start": "full", "system": "offline"},
+            "agreement": {"label": "Agreement", "streams": "offline", "policy": "local_agreement", "agreement": 2},
             "wait-2": {"label": "Wait-k", "variant_of": "dual", "start": "lag", "system": "wait_k", "wait_k": 2},
             "biased": {
                 "label": "biased",
@@ -148,6 +150,7 @@ def test_the_biased_alpha_is_exact_but_for_its_epsilon(monkeypatch):
     assert (biased_alignment(p, mask) - exact).abs().max() > 0.01
 
 
+@pytest.mark.slow
 def test_release(tmp_path):
     settings = [str(word) for key, value in TINY.items() for word in (f"--{key}", value)]
     run = tmp_path / "run"

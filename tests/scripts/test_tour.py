@@ -1,10 +1,12 @@
 """The notebook runs from top to bottom, and its outputs are what its text says."""
 
 import nbformat
+import pytest
 from conftest import ROOT
 from nbclient import NotebookClient
 
 
+@pytest.mark.slow
 def test_the_tour(tmp_path, monkeypatch):
     short = "--max_steps 4 --max_train_pairs 300 --max_validation_pairs 4 --d_model 32 --ffn_dim 32 --vocab_size 400"
     monkeypatch.setenv("TOUR_SETTINGS", short)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_dualpath.errors import DataError
-from hf_dualpath.inference.batches import PairCollator
+from hf_dualpath.inference.collator import PairCollator
 from hf_dualpath.training.arguments import DataArguments
 from hf_dualpath.training.data import (
     MaxTokenBatchSampler,

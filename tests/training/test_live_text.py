@@ -12,7 +12,7 @@ from test_trainer import tokenized, trainer
 
 from hf_dualpath import dual_path_loss
 from hf_dualpath.errors import DataError
-from hf_dualpath.inference.batches import PairCollator
+from hf_dualpath.inference.collator import PairCollator
 from hf_dualpath.training.live_text import joined, like_live_text, without_punctuation
 from hf_dualpath.training.run import prepare_data
 from hf_dualpath.training.settings import parse_recipe

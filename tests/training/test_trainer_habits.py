@@ -15,7 +15,7 @@ from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTraining
 
 from hf_dualpath import DualPathTrainer, SimultaneousTranslator, latency_metrics
 from hf_dualpath.errors import DataError
-from hf_dualpath.inference.batches import PairCollator
+from hf_dualpath.inference.collator import PairCollator
 from hf_dualpath.inference.tokenization import train_bpe_tokenizer
 
 

@@ -13,6 +13,12 @@ from .limits import Limits
 from .service import Service
 
 
+try:
+    import uvloop
+except ModuleNotFoundError:  # there is none for Windows; the standard loop takes more time for each message
+    uvloop = None
+
+
 SEND_BUFFER = (
     65_536  # bytes in the kernel for a client that does not read; what is beyond waits with us, and is counted
 )
@@ -86,4 +92,5 @@ def serve(
 ):
     """Serves checkpoints. A token in the environment variable `DUALPATH_TOKEN` is asked of clients."""
     access = Access(os.environ.get("DUALPATH_TOKEN") or None, tuple(origins), host in LOCAL)
-    asyncio.run(run(Service(models, limits, **options), access, bind(host, port)))
+    start = asyncio.run if uvloop is None else uvloop.run
+    start(run(Service(models, limits, **options), access, bind(host, port)))

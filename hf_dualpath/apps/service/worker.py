@@ -29,6 +29,10 @@ def load_pools(
     from ...inference.streaming import SimultaneousTranslator
 
     quiet_libraries()
+    if loading.get("backend") != "onnx":
+        import torch
+
+        torch.set_num_threads(1)  # a tick is many small steps: a second thread costs more than it does
     pools, dials = {}, {}
     for direction, loaded in load_directions(path, **loading).items():
         translator = SimultaneousTranslator(*loaded, max_sentence_words=max_sentence_words)
@@ -43,13 +47,15 @@ class Desk:
     def __init__(self, pools: dict[str, "StreamPool"]):
         self.pools = pools
         self.sessions: dict[str, Session] = {}
+        self.names: dict[Session, str] = {}  # the other way round
 
     def handle(self, kind: str, stream: str, *arguments) -> list | None:
         """One request. The answer, if there is one, is what was wrong with it."""
         try:
             if kind == "open":
                 direction, dials = arguments
-                self.sessions[stream] = self.pools[direction].open(**dials)
+                self.sessions[stream] = session = self.pools[direction].open(**dials)
+                self.names[session] = stream
             elif stream not in self.sessions:
                 return None  # it could not be opened, or is done: what was still on its way is dropped
             elif kind == "push":
@@ -61,7 +67,7 @@ class Desk:
             elif kind == "end":
                 self.sessions[stream].finish()
             elif kind == "close":
-                self.sessions.pop(stream).close()
+                self.close(stream)
         except (TypeError, ValueError) as error:
             refused = kind == "open"
             return [stream, [{"event": "refused" if refused else "error", "message": str(error)}], False]
@@ -74,13 +80,17 @@ class Desk:
     def answers(self) -> list[list]:
         """What has been decided since last asked."""
         found = []
-        for stream, session in list(self.sessions.items()):
-            events = [as_dict(event) for event in session.take()]
-            if events or session.done:
-                found.append([stream, events, session.done])
-            if session.done:
-                self.sessions.pop(stream).close()
+        for session in [session for pool in self.pools.values() for session in pool.take_news()]:
+            stream, done = self.names[session], session.done
+            found.append([stream, [as_dict(event) for event in session.take()], done])
+            if done:
+                self.close(stream)
         return found
+
+    def close(self, stream: str):
+        session = self.sessions.pop(stream)
+        self.names.pop(session)
+        session.close()
 
 
 class Lines:
