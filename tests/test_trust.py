@@ -76,16 +76,24 @@ def commands(model: str, folder) -> dict[str, list[str]]:
         "plot-path": ["plot-path", "--model", model, "Ein Satz."],
         "replay": ["replay", "--model", model, "Ein Satz.", "--output", str(folder / "r.svg")],
         "space": ["demo", "--model", model, "--export-space", str(folder / "space")],
+        "long-form": ["evaluate", "--model", model, *test, "--long-form"],
+        "policy": ["translate", "--model", model, "--policy", "wait_k", "Ein Satz."],
+        "export": ["export", "--model", model, "--output", str(folder / "graphs")],
         "convert": ["convert", "marian", model, model, "--output", str(folder / "new")],
+        "convert back": ["convert", "to-marian", model, "--output", str(folder / "new")],
         "start": ["train", "toy", *training, "--init_from", model],
         "tokenizer": ["train", "toy", *training, "--tokenizer", model],
     }
 
 
-TAKES_THE_FLAG = ("translate", "translate a file", "evaluate", "sweep", "plot-path", "replay")
+TAKES_THE_FLAG = (
+    *("translate", "translate a file", "evaluate", "long-form", "sweep", "plot-path", "replay", "export"),
+)
 
 
-@pytest.mark.parametrize("command", [*TAKES_THE_FLAG, "space", "convert", "start", "tokenizer"])
+@pytest.mark.parametrize(
+    "command", [*TAKES_THE_FLAG, "policy", "space", "convert", "convert back", "start", "tokenizer"]
+)
 def test_no_command_runs_a_checkpoints_python(command, hostile, mark, tmp_path, capsys):
     try:
         main(commands(hostile, tmp_path)[command])

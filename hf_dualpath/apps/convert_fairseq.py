@@ -141,6 +141,10 @@ def run(arguments: Namespace):
     for path in (arguments.weights, arguments.config):
         if not path.is_file():
             raise DataError(f"There is no file {path}.")
-    model = convert(read_state(arguments.weights), json.loads(arguments.config.read_text()))
+    try:
+        settings = json.loads(arguments.config.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{arguments.config} cannot be read as JSON: {error}.") from error
+    model = convert(read_state(arguments.weights), settings)
     model.save_pretrained(arguments.output)
     print(f"Wrote {arguments.output}: {sum(p.numel() for p in model.parameters()):,} parameters.")

@@ -7,8 +7,11 @@ DEFAULT_MODEL = Path(__file__).parents[2] / "model_cards" / "dualpath-tatoeba-de
 PAPER = "https://aclanthology.org/2022.acl-long.176"
 
 SHIPPED_EXAMPLES = {
-    "de-en": ["Ich habe heute leider keine Zeit.", "Der Mann, der dort steht, ist mein Bruder."],
-    "en-de": ["I would like to go home now.", "He told me that he had lost his keys."],
+    "de-en": [
+        "Er hat mir gesagt, dass er morgen nicht kommen kann.",
+        "Ich glaube, dass wir zusammen eine Lösung finden werden.",
+    ],
+    "en-de": ["I would like to go home now.", "We need more time to discuss this important question."],
 }
 TOY_EXAMPLES = {
     "de-en": ["Eine Hexe tritt zu Hause auf.", "Wir sollen einen Schirm zurücklassen."],

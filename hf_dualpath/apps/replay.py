@@ -24,3 +24,10 @@ def write_replay(history: History, output: str | Path, title: str, seconds: floa
         animate_path(history.source, history.target, history.path, output, seconds)
     else:
         raise ValueError(f"{output.name} ends in none of .html, .svg and .gif.")
+
+
+def write_captions(history: History, output: str | Path, words_per_minute: float = 150):
+    """A `.gif` of a talk: the source on the left, the translation on the right, as a listener would see them."""
+    from ..evaluation.captions_picture import animate_captions
+
+    animate_captions(history.source, history.target, history.path, output, words_per_minute)

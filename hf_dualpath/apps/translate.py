@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from ..inference.events import Event, Read, SentenceEnd, Write, as_dict
 from ..inference.text import read_lines, read_raw_lines
 from .captions import FORMATS, final_text, heard_words, lines_of, read_captions, timed_captions, written
-from .cli import loading_of
+from .commands.options import loading_of
 from .terminal import Screen, typed
 
 

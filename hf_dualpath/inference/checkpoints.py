@@ -60,7 +60,10 @@ def load_config(path: str | Path, trust_remote_code: bool = False) -> PreTrained
     """The configuration of a checkpoint: a folder, or an id of the Hub."""
     folder = checkpoint_folder(path)
     if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"There is no config.json in {path}: it is not a checkpoint.")
+        raise FileNotFoundError(
+            f"There is no config.json in {path}: it is not a checkpoint. (For what `dualpath export` wrote take "
+            "the backend onnx.)"
+        )
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
     except (StrictDataclassError, AttributeError, IndexError, TypeError, RecursionError) as error:
@@ -204,7 +207,7 @@ def check_generation_config(folder: Path):
     except (TypeError, AttributeError, RecursionError) as error:  # what the library makes of wrong values
         raise ValueError(f"The {GENERATION_CONFIG_NAME} in {folder} cannot be used: {error}") from error
     for name in ("max_length", "max_new_tokens", "min_length", "min_new_tokens", "no_repeat_ngram_size"):
-        if not isinstance(getattr(config, name), (int, type(None))):
+        if type(getattr(config, name)) not in (int, type(None)):
             raise ValueError(f"`{name}` in {folder / GENERATION_CONFIG_NAME} is no number of tokens.")
 
 

@@ -1,6 +1,6 @@
 """What a live translation tells: a word was read, a word was written, a sentence is over."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ KINDS = {name: kind for kind, name in NAMES.items()}
 
 def as_dict(event: Event) -> dict:
     """An event for JSON, with its name under `event`."""
-    return {"event": NAMES[type(event)], **asdict(event)}
+    return {"event": NAMES[type(event)], **vars(event)}
 
 
 def from_dict(values: dict) -> Event:

@@ -89,8 +89,6 @@ def largest_difference(model, exported: OnnxBackend) -> float:
         stops = np.tile(np.array([[2], [4], [6]]), (1, backend.heads))
         backend.write(rows, 0, stops, np.zeros(3, int), [model.open_stream()] * 3)
         kept = [np.asarray(backend.__dict__[name]) for name in ("target_memory", "source_memory", "policy_memory")]
-        if backend is exported:
-            kept = [memory.swapaxes(0, 1) for memory in kept]
         states += [kept[0][:, :, :, 0].ravel(), *(memory.ravel() for memory in kept[1:])]
         seen.append(np.concatenate(states))
     return float(np.abs(seen[0] - seen[1]).max())

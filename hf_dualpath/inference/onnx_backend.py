@@ -17,6 +17,7 @@ import onnxruntime  # noqa: E402
 from ..model.dials_dualpath import NOWHERE, Dials  # noqa: E402
 from ..model.engine_dualpath import Engine, Limits, TokenStream  # noqa: E402
 from .light_tokenizer import LightTokenizer, load_light_tokenizers  # noqa: E402
+from .streaming import SimultaneousTranslator  # noqa: E402
 
 
 EXPORT = "export.json"
@@ -84,7 +85,7 @@ class OnnxBackend:
         names = self.names[name]
         return dict(zip(names, self.sessions[name].run(names, inputs)))
 
-    def reserve(self, slots: int, source_length: int, target_length: int):
+    def reserve(self, slots: int, source_length: int, target_length: int, used: int = 0):
         config, heads, width = self.config, self.config.decoder_attention_heads, self.config.d_model
         self.dim = dim = width // heads
         read_heads = config.encoder_attention_heads
@@ -102,10 +103,11 @@ class OnnxBackend:
             old = self.__dict__.get(name)
             if old is not None and old.shape == (*parts, slots, *shape):
                 continue
-            new = np.zeros((*parts, slots, *shape), np.float32)
-            if slots and old is not None:
-                common = tuple(slice(min(a, b)) for a, b in zip(old.shape, new.shape))
-                new[common] = old[common]
+            new = np.zeros((*parts, slots, *shape), np.float32)  # takes memory only where something is written
+            if used and old is not None:
+                common = [slice(min(a, b)) for a, b in zip(old.shape, new.shape)]
+                common[len(parts)] = slice(min(used, common[len(parts)].stop))
+                new[tuple(common)] = old[tuple(common)]
             self.__dict__[name] = new
 
     def move(self, slot: int, to: int):
@@ -237,8 +239,8 @@ class OnnxTranslator:
     def train(self, mode: bool = True) -> "OnnxTranslator":
         return self
 
-    def open_engine(self, slots: int = 1) -> Engine:
-        return Engine(OnnxBackend(self.config, self.sessions), slots)
+    def open_engine(self, slots: int = 1, room: int | None = None) -> Engine:
+        return Engine(OnnxBackend(self.config, self.sessions), slots, room)
 
     def stream_settings(self, max_new_tokens: int | None = None, **dials) -> dict:
         """What [`Engine.open`] takes; of `generate`'s arguments there are the dials and `max_new_tokens`."""
@@ -265,9 +267,12 @@ def exported_configs(folder: str | Path) -> dict[str, ExportedConfig]:
     if not file.is_file():
         raise FileNotFoundError(f"There is no {EXPORT} in {folder}: write one with `dualpath export --model ...`.")
     try:
-        return {entry["direction"]: ExportedConfig(**entry) for entry in json.loads(file.read_text())}
-    except (ValueError, TypeError, KeyError) as error:
+        configs = {str(entry["direction"]): ExportedConfig(**entry) for entry in json.loads(file.read_text())}
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"{file} is not what `dualpath export` writes: export the model again.") from error
+    if not configs:
+        raise ValueError(f"{file} names no direction: export the model again.")
+    return configs
 
 
 def exported_directions(folder: str | Path) -> list[str]:
@@ -295,8 +300,14 @@ def load_exported(
     direction = {None: names[0], "forward": names[0], "backward": names[-1]}.get(direction, direction)
     if direction not in configs:
         raise ValueError(f"{folder} translates {' and '.join(names)}, not {direction}.")
-    sessions = load_sessions(Path(folder) / direction, threads)
-    source, target = load_light_tokenizers(folder)
-    if direction != names[0]:
-        source, target = target, source
-    return OnnxTranslator(configs[direction], sessions), source, target
+    try:
+        sessions = load_sessions(Path(folder) / direction, threads)
+        source, target = load_light_tokenizers(folder)
+        if direction != names[0]:
+            source, target = target, source
+        loaded = OnnxTranslator(configs[direction], sessions), source, target
+        SimultaneousTranslator(*loaded).translate("a word")  # some mistakes show only now
+    except Exception as error:  # onnxruntime and tokenizers raise nothing more special about a broken file
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{folder} is not what `dualpath export` writes: {reason}") from error
+    return loaded

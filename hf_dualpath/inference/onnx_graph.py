@@ -63,7 +63,7 @@ class Graph:
     def embed(self, tokens: str, table: np.ndarray, positions: str, places: np.ndarray, scale: float) -> str:
         """Embedded tokens and their positions."""
         if self.int8:
-            quantised, scales = quantise(table, axis=1)
+            quantised, scales = quantise(table, axis=1, largest=127)
             rows = self("Cast", self("Gather", self.constant(quantised), tokens), to=FLOAT)
             embedded = self("Mul", rows, self("Gather", self.constant(scales[:, None] * np.float32(scale)), tokens))
         else:
@@ -108,9 +108,10 @@ class Graph:
         return model
 
 
-def quantise(matrix: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Seven bits and a sign: with eight, sums of two products overflow on processors without VNNI."""
-    scale = np.maximum(np.abs(matrix).max(axis, keepdims=True), 1e-12) / 63
+def quantise(matrix: np.ndarray, axis: int, largest: int = 63) -> tuple[np.ndarray, np.ndarray]:
+    """Seven bits, sign included: with eight, sums of two products overflow on processors without VNNI. What is only
+    looked up may have eight."""
+    scale = np.maximum(np.abs(matrix).max(axis, keepdims=True), 1e-12) / largest
     return np.round(matrix / scale).astype(np.int8), scale.squeeze(axis).astype(np.float32)
 
 

@@ -7,6 +7,9 @@ from .streaming import SimultaneousTranslator
 from .text_stream import TextStream
 
 
+ROOM = 64  # tokens, of most sentences: to make more room in the middle stops all streams of a large pool for a moment
+
+
 class StreamPool:
     r"""
     Many texts at once over one direction of a model, in one engine.
@@ -17,6 +20,7 @@ class StreamPool:
     Args:
         translator ([`SimultaneousTranslator`]): The model, its tokenizers, splitter and dials.
         max_sessions (`int`, *optional*): How many sessions may be open at once.
+        slots (`int`, *optional*, defaults to 1): Sessions to make room for from the start.
 
     ```python
     >>> pool = StreamPool(translator)
@@ -29,10 +33,12 @@ class StreamPool:
     ```
     """
 
-    def __init__(self, translator: SimultaneousTranslator, max_sessions: int | None = None):
+    def __init__(self, translator: SimultaneousTranslator, max_sessions: int | None = None, slots: int = 1):
         self.translator, self.max_sessions = translator, max_sessions
-        self.engine = translator.model.open_engine()
+        self.engine = translator.model.open_engine(slots, ROOM if slots > 1 else None)
         self.sessions: set[Session] = set()
+        self.seconds = 0.0  # of computing, in all
+        self.touched: set[Session] = set()  # by who feeds them, since they were last looked at
         self._news: set[Session] = set()
 
     def open(self, **dials) -> "Session":
@@ -47,13 +53,13 @@ class StreamPool:
         """One tick for all sessions together. False when there is nothing left to do until more text comes."""
         began = time.perf_counter()
         working = self.engine.tick()
-        seconds = time.perf_counter() - began
-        for session in self.sessions:
-            session.seconds += seconds
-            if session.touched or session.changed:
-                working |= session.collect()
-                if session.has_news:
-                    self._news.add(session)
+        self.seconds += time.perf_counter() - began
+        due = self.touched.union(stream.owner for stream in self.engine.changed)
+        self.touched.clear()
+        for session in due:
+            working |= session.collect()
+            if session.has_news:
+                self._news.add(session)
         return working
 
     def take_news(self) -> list["Session"]:
@@ -68,7 +74,7 @@ class Session(TextStream):
     def __init__(self, pool: StreamPool, **dials):
         made = pool.translator
         self._pool, self._collected, self._closed = pool, [], False
-        self.touched = False  # by who feeds it, since it was last looked at
+        self._seconds_before = 0.0
         super().__init__(
             made.model,
             made.source_tokenizer,
@@ -82,29 +88,30 @@ class Session(TextStream):
     def push(self, text: str | bytes):
         """More of the source. Nothing is computed here."""
         self._check_open()
-        self.touched = True
+        self._pool.touched.add(self)
         self.feed(text)
 
     def pause(self):
         """The speaker pauses: the sentence ends, the text goes on."""
         self._check_open()
-        self.touched = True
+        self._pool.touched.add(self)
         self.feed_pause()
 
     def finish(self):
         """The source has ended; once the rest is written the session is `done`."""
         self._check_open()
-        self.touched = True
+        self._pool.touched.add(self)
         self.end()
 
     def set_dials(self, **dials):
-        self.touched = True
+        self._pool.touched.add(self)
         super().set_dials(**dials)
 
     def close(self):
         """Gives up what is left of the text, and the session's memory."""
         super().close()
         self._pool.sessions.discard(self)
+        self._pool.touched.discard(self)
         self._pool._news.discard(self)
         self._closed = True
 
@@ -117,13 +124,22 @@ class Session(TextStream):
         """Keeps what the last tick decided for `take`."""
         events = super().take()
         self._collected += events
-        self.touched = bool(events)  # a sentence that ended may have begun another
-        return self.touched
+        if events:  # a sentence that ended may have begun another
+            self._pool.touched.add(self)
+        return bool(events)
+
+    def _start_sentence(self):
+        super()._start_sentence()
+        self._stream.owner = self
 
     @property
-    def changed(self) -> bool:
-        """The engine has taken it further."""
-        return self._stream.changed
+    def seconds(self) -> float:
+        """Of computing for the whole pool since the last word: all wait for it."""
+        return self._pool.seconds - self._seconds_before
+
+    @seconds.setter
+    def seconds(self, value: float):
+        self._seconds_before = self._pool.seconds - value
 
     @property
     def has_news(self) -> bool:

@@ -4,6 +4,13 @@ from dataclasses import dataclass, fields
 
 
 NOWHERE = 2**63 - 1  # the position of a head that has not stopped yet
+LARGEST = 10**9  # of a dial: beyond any sentence, and a number of an array still
+# The dials that count something: their lowest value, and what they count.
+COUNTS = {
+    **dict.fromkeys(("min_lag", "max_lag", "wait_k"), (1, "source tokens")),
+    "agreement": (1, "hypotheses"),
+    "frontier": (0, "source tokens"),
+}
 
 
 def lag_limits(target_position: int, min_lag: int | None, max_lag: int | None) -> tuple[int, int]:
@@ -39,14 +46,14 @@ class Dials:
     def __post_init__(self):
         if not isinstance(self.write_threshold, (int, float)) or not 0 < self.write_threshold <= 1:
             raise ValueError(f"`write_threshold` lies in (0, 1], not at {self.write_threshold}.")
-        for name in ("min_lag", "max_lag", "wait_k"):
+        for name, (lowest, things) in COUNTS.items():
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"`{name}` is a number of source tokens, at least 1, not {value}.")
-        if not isinstance(self.agreement, int) or self.agreement < 1:
-            raise ValueError(f"`agreement` is a number of hypotheses, at least 1, not {self.agreement}.")
-        if not isinstance(self.frontier, int) or self.frontier < 0:
-            raise ValueError(f"`frontier` is a number of source tokens, at least 0, not {self.frontier}.")
+            if value == getattr(type(self), name):
+                continue  # as it is unless somebody turns it
+            if not isinstance(value, int) or not lowest <= value <= LARGEST:
+                raise ValueError(
+                    f"`{name}` is a number of {things}, at least {lowest}, at most {LARGEST}, not {value}."
+                )
         if self.min_lag and self.max_lag and self.min_lag > self.max_lag:
             raise ValueError(f"`min_lag` ({self.min_lag}) is larger than `max_lag` ({self.max_lag}).")
 

@@ -78,6 +78,49 @@ class DecoderLayerWeights(LayerWeights):
         self.source_out, self.source_norm = affine(attention.out_proj), norm(layer.encoder_attn_layer_norm)
 
 
+def lazy_zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros. On CPU they take memory only where something is written, so that room costs nothing."""
+    if device.type == "cpu" and dtype in (torch.float32, torch.float64):
+        return torch.from_numpy(np.zeros(size, np.float32 if dtype == torch.float32 else np.float64))
+    return torch.zeros(size, dtype=dtype, device=device)
+
+
+class Output:
+    """The scores of all words, where small models spend their time: reading the matrix. In which order its numbers are
+    read fastest depends on how many rows there are; each order is a copy, made when it is first needed."""
+
+    FEW = 4
+
+    def __init__(self, weight: Tensor):
+        self.weight = weight.detach()
+        self.by_columns = self.packed = None
+        self.plain = not (weight.is_cpu and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available())
+
+    def __call__(self, states: Tensor) -> Tensor:
+        if self.plain or torch.compiler.is_compiling():
+            return states @ self.weight.t()
+        if states.shape[0] <= self.FEW:
+            if self.by_columns is None:
+                self.by_columns = self.weight.t().contiguous()
+            return states @ self.by_columns
+        if self.packed is None:
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight)
+        return torch.ops.mkldnn._linear_pointwise(states, self.packed, None, "none", [], "")
+
+
+def attend_once(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None) -> Tensor:
+    """Attention of one token a row: `query` (row, head, dim) over (row, head, token, dim). `visible` (row, head, 1,
+    token) is added to the energies. On CPU two batched products beat the fused function."""
+    if not query.is_cpu or query.dtype not in (torch.float32, torch.float64):
+        return attend(query.unsqueeze(2), keys, values, visible).squeeze(2)
+    rows, heads, dim = query.shape
+    query = query.reshape(rows * heads, 1, dim)
+    keys, values = keys.flatten(0, 1).transpose(1, 2), values.flatten(0, 1)
+    added = query.new_empty(1) if visible is None else visible.expand(-1, heads, -1, -1).flatten(0, 1)
+    energies = torch.baddbmm(added, query, keys, beta=0 if visible is None else 1, alpha=dim**-0.5)
+    return torch.bmm(energies.softmax(-1), values).view(rows, heads, dim)
+
+
 class FusedWeights:
     """All weights as the steps use them. They exist once a model, see `of`."""
 
@@ -89,7 +132,7 @@ class FusedWeights:
         names = ("k_proj", "v_proj") if attentions[0].is_soft else ("v_proj",)
         # What all layers keep of a source token.
         self.source = affine(*(attention.get_submodule(name) for attention in attentions for name in names))
-        self.output = model.lm_head.weight.detach().t()
+        self.output = Output(model.lm_head.weight)
         self.made_from = self.state(model)
 
     @staticmethod
@@ -138,30 +181,34 @@ class TorchBackend:
 
     # Room
 
-    def reserve(self, slots: int, source_length: int, target_length: int):
+    def reserve(self, slots: int, source_length: int, target_length: int, used: int = 0):
         if slots and not self.slots:  # nobody is in the middle of a sentence: what has become of the model counts
             self.weights = FusedWeights.of(self.model)
         self.device = self.model.device
         config, heads = self.config, self.config.decoder_attention_heads
         encoder_heads, width = config.encoder_attention_heads, config.d_model
-        self.shapes = {  # slot, keys and values of each layer, head, token, dim
-            "read_memory": (2 * config.encoder_layers, encoder_heads, source_length, width // encoder_heads),
-            "source_memory": ((1 + self.is_soft) * config.decoder_layers, heads, source_length, self.head_dim),
-            "policy_memory": (self.deciding_layers * self.is_learned, heads, source_length, self.head_dim),
-            "target_memory": (2 * config.decoder_layers, heads, target_length, self.head_dim),
-            "hidden_states": (width,),
-            "query": (heads, self.head_dim) if self.is_learned else (0,),
+        self.shapes = {  # the first is that of each part (keys or values of a layer), the second that of each slot
+            "read_memory": ((2 * config.encoder_layers,), (encoder_heads, source_length, width // encoder_heads)),
+            "source_memory": (
+                ((1 + self.is_soft) * config.decoder_layers,),
+                (heads, source_length, self.head_dim),
+            ),
+            "policy_memory": ((self.deciding_layers * self.is_learned,), (heads, source_length, self.head_dim)),
+            "target_memory": ((2 * config.decoder_layers,), (heads, target_length, self.head_dim)),
+            "hidden_states": ((), (width,)),
+            "query": ((), (heads, self.head_dim) if self.is_learned else (0,)),
         }
         self.slots = slots + (self.static and slots > 0)  # the last one takes what static shapes compute too much
-        for name, shape in self.shapes.items():
+        for name, (parts, shape) in self.shapes.items():
             old = self.__dict__.get(name)
-            new = torch.empty(self.slots, *shape, dtype=self.model.dtype, device=self.device)
-            if old is not None and (old.shape, old.dtype, old.device) == (new.shape, new.dtype, new.device):
+            size, kind = (*parts, self.slots, *shape), {"dtype": self.model.dtype, "device": self.device}
+            if old is not None and (old.shape, old.dtype, old.device) == (size, *kind.values()):
                 continue
-            new.zero_()
-            if old is not None and slots:
-                common = tuple(slice(min(a, b)) for a, b in zip(old.shape, new.shape))
-                new[common] = old[common]
+            new = lazy_zeros(size, **kind)
+            if old is not None and used:
+                common = [slice(min(a, b)) for a, b in zip(old.shape, new.shape)]
+                common[len(parts)] = slice(min(used, common[len(parts)].stop))
+                new[tuple(common)] = old[tuple(common)]
             self.__dict__[name] = new
         # Row n of this table is what a head sees that stops at n: added to energies, or with hard alignment weights.
         positions = torch.arange(source_length, device=self.device)
@@ -169,9 +216,10 @@ class TorchBackend:
         self.seen = seen.to(self.model.dtype).log_() if self.is_soft else seen.to(self.model.dtype)
 
     def move(self, slot: int, to: int):
-        for name in self.shapes:
+        for name, (parts, _) in self.shapes.items():
             memory = self.__dict__[name]
-            memory[to] = memory[slot]
+            slots = memory.transpose(0, 1) if parts else memory
+            slots[to] = slots[slot]
 
     def _rows(self, rows: np.ndarray) -> slice | Tensor:
         """How a batch of slots is addressed: without a copy where they are the first ones, which they mostly are."""
@@ -231,12 +279,12 @@ class TorchBackend:
         for index, layer in enumerate(self.weights.encoder):
             projected = project(layer.self_qkv, states).view(rows, columns, 3, heads, -1)
             query, new = projected[:, :, 0], projected[:, :, 1:]  # row, token, which, head, dim
-            memory = self.read_memory[:, 2 * index : 2 * index + 2]
+            memory = self.read_memory[2 * index : 2 * index + 2]
             self._put_tokens(memory, where, places, new)
             if visible is None:
                 key, value = new.permute(2, 0, 3, 1, 4)
             else:
-                key, value = self._select(memory.narrow(3, 0, length), where).unbind(1)
+                key, value = self._select(memory.narrow(3, 0, length), where)
             output = attend(query.transpose(1, 2), key, value, visible, is_causal=visible is None)
             states = added(states, output.transpose(1, 2), layer.self_out, layer.self_norm)
             states = feed_forward(layer, states)
@@ -251,10 +299,10 @@ class TorchBackend:
     def _put_tokens(self, memory: Tensor, where, places: tuple | None, new: Tensor):
         """Stores what is kept of new tokens: row, token, part, head, dim."""
         if places is None:
-            memory[where, :, :, : new.shape[1]] = new.permute(0, 2, 3, 1, 4)
+            memory[:, where, :, : new.shape[1]] = new.permute(2, 0, 3, 1, 4)
         else:
             (rows, positions), cells = places
-            memory[rows, :, :, positions] = new[cells] if len(cells) > 1 else new.flatten(0, 1)
+            memory[:, rows, :, positions] = new[cells] if len(cells) > 1 else new.flatten(0, 1)
 
     # Deciding
 
@@ -273,7 +321,7 @@ class TorchBackend:
         if self.is_learned:
             where = slice(0, len(rows)) if rows[-1] == len(rows) - 1 else torch.from_numpy(rows).to(self.device)
             query = self.query[where, :, None]
-            key = self.policy_memory[where, layer, :, start : int(available.max())]
+            key = self.policy_memory[layer, where, :, start : int(available.max())]
         previous = torch.from_numpy(previous[:, :, None]).to(self.device)
         return self.policies[layer].live_stop(query, key, start, previous, written.tolist(), dials).squeeze(-1)
 
@@ -303,7 +351,7 @@ class TorchBackend:
         hidden_states = self._advance(where, layer, visible, length, self._positions(written), target_length)
         if layer + 1 < self.deciding_layers:
             return None
-        logits = (hidden_states @ self.weights.output)[: len(rows)]
+        logits = self.weights.output(hidden_states[: len(rows)])
         if self.model.final_logits_bias is not None:
             logits += self.model.final_logits_bias
         tokens = self._choose(logits, streams)
@@ -338,8 +386,9 @@ class TorchBackend:
         decoder = self.decoder
         places = decoder.embed_positions.weight[positions]
         hidden_states = torch.add(places, decoder.embed_tokens(ids), alpha=decoder.embed_scale)
-        memory = self._select(self.target_memory[:, :2].narrow(3, 0, target_length), where)
-        hidden_states = self._attend_to_self(self.weights.decoder[0], hidden_states, *memory.unbind(1), positions)
+        memory = self._select(self.target_memory[:2].narrow(3, 0, target_length), where)
+        visible = self._visible(positions, target_length)
+        hidden_states = self._attend_to_self(self.weights.decoder[0], hidden_states, memory, positions, visible)
         self._put_back(memory, where, 0, positions)
         self._keep(where, 0, hidden_states)
 
@@ -349,14 +398,15 @@ class TorchBackend:
         first = self.deciding[layer]
         last = len(self.decoder.layers) - 1 if is_last else self.deciding[layer + 1]
         parts = 1 + self.is_soft
-        source = self.source_memory[:, parts * first : parts * (last + is_last)].narrow(3, 0, length)
-        source = iter(self._select(source, where).unbind(1))
-        memory = self._select(self.target_memory[:, 2 * first + 2 : 2 * last + 2].narrow(3, 0, target_length), where)
-        target = iter(memory.unbind(1))
+        source = self.source_memory[parts * first : parts * (last + is_last)].narrow(3, 0, length)
+        source = iter(self._select(source, where))
+        memory = self._select(self.target_memory[2 * first + 2 : 2 * last + 2].narrow(3, 0, target_length), where)
+        target = iter(memory.split(2)) if last > first else None
+        written = self._visible(positions, target_length) if last > first else None
         for index in range(first, last + 1):
             weights = self.weights.decoder[index]
             if index > first:
-                hidden_states = self._attend_to_self(weights, hidden_states, next(target), next(target), positions)
+                hidden_states = self._attend_to_self(weights, hidden_states, next(target), positions, written)
             if is_last or index < last:
                 key = next(source) if self.is_soft else None
                 hidden_states = self._attend_to_source(weights, hidden_states, key, next(source), visible)
@@ -372,42 +422,47 @@ class TorchBackend:
         if self.is_learned:
             self.query[where] = self.policies[layer].query(hidden_states[:, None]).squeeze(2)
 
-    def _attend_to_self(self, layer: DecoderLayerWeights, hidden_states: Tensor, keys, values, positions) -> Tensor:
-        """Stores a token's key and value beside those before it, and attends to all."""
-        rows, heads, length, dim = keys.shape
-        visible = None
-        query, key, value = (
-            torch.addmm(layer.self_qkv[0], hidden_states, layer.self_qkv[1]).view(rows, 3, heads, dim).unbind(1)
-        )
+    def _visible(self, positions: int | Tensor, length: int) -> Tensor | None:
+        """What is added to the energies of target tokens: nothing where all rows have as many."""
         if isinstance(positions, int):
-            keys.select(2, positions).copy_(key)
-            values.select(2, positions).copy_(value)
+            return None
+        later = torch.arange(length, device=self.device) > positions[:, None]
+        hidden = torch.zeros(later.shape, dtype=self.model.dtype, device=self.device).masked_fill_(later, -torch.inf)
+        return hidden[:, None, None]
+
+    def _attend_to_self(
+        self, layer: DecoderLayerWeights, hidden_states: Tensor, memory: Tensor, positions, visible: Tensor | None
+    ) -> Tensor:
+        """Stores a token's key and value beside those before it, and attends to all."""
+        _, rows, heads, _, dim = memory.shape
+        projected = project(layer.self_qkv, hidden_states).view(rows, 3, heads, dim)
+        new = projected[:, 1:]  # row, key or value, head, dim
+        if isinstance(positions, int):
+            memory.select(3, positions).copy_(new.transpose(0, 1))
         else:
-            each = torch.arange(rows, device=self.device)
-            keys[each, :, positions], values[each, :, positions] = key, value
-            visible = torch.arange(length, device=self.device) <= positions[:, None, None, None]
-        output = attend(query.unsqueeze(2), keys, values, visible)
+            memory[:, torch.arange(rows, device=self.device), :, positions] = new
+        output = attend_once(projected[:, 0], *memory, visible)
         return added(hidden_states, output, layer.self_out, layer.self_norm)
 
     def _attend_to_source(self, layer: DecoderLayerWeights, hidden_states: Tensor, key, value, visible) -> Tensor:
         if key is None:
             output = visible @ value
         else:
-            query = torch.addmm(layer.source_query[0], hidden_states, layer.source_query[1])
-            output = attend(query.view(query.shape[0], -1, 1, self.head_dim), key, value, visible)
+            query = project(layer.source_query, hidden_states)
+            output = attend_once(query.view(query.shape[0], -1, self.head_dim), key, value, visible)
         return feed_forward(layer, added(hidden_states, output, layer.source_out, layer.source_norm))
 
     def _select(self, memory: Tensor, where: slice | Tensor) -> Tensor:
         """The rows of a batch: a copy only where they are not the first slots."""
         if isinstance(where, slice):
-            return memory if where.stop == self.slots else memory[where]
-        return memory.index_select(0, where)
+            return memory if where.stop == self.slots else memory[:, where]
+        return memory[:, where]  # `index_select` would copy all slots first
 
     def _put_back(self, memory: Tensor, where: slice | Tensor, part: int, positions: int | Tensor):
         """Stores what was written to a copy at one position a row."""
         if not isinstance(where, slice):
-            new = memory[torch.arange(len(where), device=self.device), :, :, positions]
-            self.target_memory[where, part : part + memory.shape[1], :, positions] = new
+            new = memory[:, torch.arange(len(where), device=self.device), :, positions]
+            self.target_memory[part : part + memory.shape[0], where, :, positions] = new
 
     def fetch(self, *results: Tensor | None) -> list[np.ndarray]:
         if self.device.type == "cpu":

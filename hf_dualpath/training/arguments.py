@@ -219,6 +219,13 @@ class DualPathTrainingArguments(TrainingArguments):
         default="expected", metadata={"help": "Which path guides the other direction: `expected` or `hard`."}
     )
     max_tokens: int = field(default=16000, metadata={"help": "Tokens of a batch on its longer side, on each device."})
+    half_products: bool = field(
+        default=False,
+        metadata={
+            "help": "Multiply matrices in bfloat16 and do all else in float32: 1.5 times as fast on "
+            "CPUs that have it. On GPUs use `bf16`."
+        },
+    )
     warmup_init_lr: float = field(default=1e-7, metadata={"help": "Learning rate at the first update."})
     average_checkpoints: int = field(default=0, metadata={"help": "Average the last so many checkpoints at the end."})
     decode_batch_size: int = field(default=64, metadata={"help": "Sentences that evaluation decodes at once."})
@@ -235,7 +242,10 @@ class DualPathTrainingArguments(TrainingArguments):
     )
 
     def __post_init__(self):
-        super().__post_init__()
+        try:
+            super().__post_init__()
+        except OverflowError as error:  # the library's word for an infinite number of steps
+            raise ValueError(f"A number of steps is finite: {error}.") from error
         check_counts(self, "gradient_accumulation_steps", "multipath_k", "decode_batch_size", "max_tokens")
         if not 0 <= self.label_smoothing_factor < 1:
             raise ValueError(f"`label_smoothing_factor` lies in [0, 1), not at {self.label_smoothing_factor}.")

@@ -78,6 +78,9 @@ def columns_of(rows: list[tuple[int, list[str]]], names: tuple[str, str], path: 
         if len(row) != len(header):
             raise DataError(f"{path}, line {line}, has {len(row)} fields, and its first line {len(header)}: mend it.")
     if all(name in header for name in names):
+        twice = next((name for name in names if header.count(name) > 1), None)
+        if twice is not None:
+            raise DataError(f"{path} has more than one column {twice!r}: which is meant cannot be told.")
         rows = rows[1:]
     elif all(name.isdecimal() for name in names):
         header = [str(index) for index in range(len(header))]
@@ -110,7 +113,7 @@ def read_parquet(path: Path, names: tuple[str, str]) -> Columns:
     try:
         return pq.read_table(path).to_pydict()
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} cannot be read as parquet: {error}") from error
+        raise DataError(f"{path} cannot be read as parquet: {str(error).splitlines()[0]}") from error
 
 
 READERS = {".tsv": read_tsv, ".csv": read_csv, ".json": read_json, ".jsonl": read_json, ".parquet": read_parquet}

@@ -8,6 +8,7 @@ from pathlib import Path
 from datasets import Dataset, DatasetDict
 from transformers import TrainerState, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import IntervalStrategy
 from transformers.utils import logging
 
 from ..inference.checkpoints import (
@@ -103,6 +104,9 @@ def train(recipe: str | Path | None, overrides: list[str]) -> DualPathTrainer:
         pairs, tokenizers, train_dataset = prepare_data(
             model_arguments, data_arguments, arguments, start=output if finished else resume
         )
+        if "validation" not in pairs and arguments.eval_strategy != IntervalStrategy.NO:
+            logger.warning("There are no validation pairs, so nothing is evaluated on the way.")
+            arguments.eval_strategy = IntervalStrategy.NO
         set_seed(arguments.seed)
         trainer = DualPathTrainer(
             build_model(model_arguments, data_arguments, tokenizers),

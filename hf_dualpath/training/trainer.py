@@ -38,6 +38,7 @@ from ..model.policies_dualpath import Dials
 from .arguments import DualPathTrainingArguments
 from .card import FIGURES
 from .data import MaxTokenBatchSampler, pair_encoder, pair_lengths, tokenize_pairs
+from .half_products import multiply_in_half
 from .losses import DirectionLoss, DualPathLoss, direction_loss, dual_path_loss, parts
 from .safety import StopSignals, one_run_in, writing_to
 from .streaming import MaxTokenStream
@@ -176,6 +177,8 @@ class DualPathTrainer(Trainer):
         config = self.core.config.forward_config if self.is_dual else self.core.config
         if data_collator is None:
             self.data_collator = PairCollator(config.pad_token_id)
+        if args.half_products:
+            multiply_in_half(self.core)
         policy = config.policy_class
         self.learns_path = policy.is_learned  # the other policies have no latency to weigh
         self.has_one_path = policy.is_learned and not policy.decides_in_each_layer  # what duality needs

@@ -54,8 +54,8 @@ class Backend(Protocol):
     max_positions: int
     room_step: int  # tokens by which the room of a short stream grows
 
-    def reserve(self, slots: int, source_length: int, target_length: int):
-        """Makes room for so many slots of such lengths."""
+    def reserve(self, slots: int, source_length: int, target_length: int, used: int = 0):
+        """Makes room for so many slots of such lengths, and keeps what the first `used` hold."""
 
     def move(self, slot: int, to: int):
         """Copies the state of a slot to another."""
@@ -93,13 +93,17 @@ class Engine:
 
     Args:
         backend ([`Backend`]): The model.
-        slots (`int`, *optional*, defaults to 1): Streams to make room for; there is room for more when they come.
+        slots (`int`, *optional*, defaults to 1):
+            Streams to make room for from the start; there is room for more when they come.
+        room (`int`, *optional*): Tokens that the room of a stream grows by at first, by default the backend's step.
     """
 
-    def __init__(self, backend: Backend, slots: int = 1):
-        self.backend = backend
+    def __init__(self, backend: Backend, slots: int = 1, room: int | None = None):
+        self.backend, self.room_step = backend, room or backend.room_step
         self.streams: list[TokenStream] = []  # the stream in slot n
-        self._slots = slots
+        self.changed: set[TokenStream] = set()  # of which something has become since they were last asked
+        self._fed: set[TokenStream] = set()  # with source tokens that wait to be encoded
+        self._slots = self._fewest = slots
         self._room = [0, 0, 0]  # of the backend: slots, source and target tokens
         heads, layers = backend.heads, backend.deciding_layers
         self.started = np.zeros(slots, bool)
@@ -137,6 +141,8 @@ class Engine:
 
     def close(self, stream: "TokenStream"):
         """Frees a stream's slot, for which the last slot moves; an idle pool gives its memory back."""
+        self.changed.discard(stream)
+        self._fed.discard(stream)
         if stream.slot is None:
             return
         last = len(self.streams) - 1
@@ -152,7 +158,7 @@ class Engine:
         if not self.streams:
             self._room = [0, 0, 0]
             self.backend.reserve(0, 0, 0)
-        elif len(self.streams) <= self._slots // 4:
+        elif len(self.streams) <= self._slots // 4 and self._slots // 2 >= self._fewest:
             self._resize(self._slots // 2)
 
     def _state(self) -> list[np.ndarray]:
@@ -169,14 +175,14 @@ class Engine:
             setattr(self, name, larger)
 
     def _reserve(self, source_length: int, target_length: int):
-        """Room grows by the backend's step, then by doubling, so that a long stream seldom pays for it."""
-        wanted, step = [self._slots], self.backend.room_step
+        """Room grows by a step, then by doubling, so that a long stream seldom pays for it."""
+        wanted, step = [self._slots], self.room_step
         for needed, there in zip((source_length, target_length), self._room[1:]):
             larger = -(-needed // step) * step if needed <= 32 else 1 << (needed - 1).bit_length()
             wanted.append(there if needed <= there else min(larger, self.backend.max_positions))
         if wanted != self._room:
             self._room = wanted
-            self.backend.reserve(*wanted)
+            self.backend.reserve(*wanted, len(self.streams))
 
     # READ or WRITE
 
@@ -260,9 +266,11 @@ class Engine:
         self._ready = None
 
     def _encode(self) -> bool:
-        fed = [stream for stream in self.streams if stream.pending]
-        if not fed:
+        if not self._fed:
             return False
+        fed = sorted(self._fed, key=lambda stream: stream.slot)
+        self._fed.clear()
+        self.changed.update(fed)
         rows, counts = (np.array(numbers) for numbers in zip(*((stream.slot, len(stream.pending)) for stream in fed)))
         starts = self.available[rows]
         self._reserve(int((starts + counts).max()), 0)
@@ -270,7 +278,6 @@ class Engine:
         for row, stream in zip(tokens, fed):
             row[: len(stream.pending)] = stream.pending
             stream.pending.clear()
-            stream.changed = True
             self.ended[stream.slot] = stream.source_finished
         self.backend.encode(rows, starts, counts, tokens)
         self.available[rows] = starts + counts
@@ -282,8 +289,7 @@ class Engine:
         asks, waiting = [], (self.examined[:n] < self.available[:n]).nonzero()[0]
         for layer, rows in self.by_layer(waiting):
             streams = [self.streams[row] for row in rows.tolist()]
-            for stream in streams:
-                stream.changed = True
+            self.changed.update(streams)
             start, dials = int(self.examined[rows].min()), [stream.dials for stream in streams]
             previous, written = self.stops[rows, layer], self.written[rows]
             asks.append((rows, self.backend.ask(rows, layer, start, self.available[rows], previous, written, dials)))
@@ -316,7 +322,7 @@ class TokenStream:
         self.head_stops: list[np.ndarray] = []  # (layer, head) for each token, where they are recorded
         self.pending: list[int] = []  # source tokens that wait to be encoded
         self.source_finished = self.done = False
-        self.changed = False  # something has become of it since it was last asked
+        self.owner: object = None  # whom a pool tells that something has become of it
         self._pushed = self._reported = 0  # source tokens, in all and as READs
         self._actions: list[Action] = []
 
@@ -352,6 +358,8 @@ class TokenStream:
                 f"`max_position_embeddings` = {limit}."
             )
         self.pending.extend(tokens)
+        if tokens:
+            self.engine._fed.add(self)
 
     def end(self):
         """The source is complete, from the next tick on."""
@@ -367,7 +375,8 @@ class TokenStream:
 
     def take(self) -> list[Action]:
         """The actions decided since this was last asked."""
-        actions, self._actions, self.changed = self._actions, [], False
+        actions, self._actions = self._actions, []
+        self.engine.changed.discard(self)
         if self.done:
             read = self._pushed
         elif self.waits:
@@ -380,12 +389,11 @@ class TokenStream:
 
     def close(self):
         """Gives the translation up and frees its memory."""
-        self.done = self.changed = True
+        self.done = True
         self.engine.close(self)
 
     def wrote(self, token: int, read: int):
         """The engine has written a token, with so many source tokens read."""
-        self.changed = True
         self.tokens.append(token)
         self.path.append(read)
         if read > self._reported:
@@ -395,3 +403,4 @@ class TokenStream:
         written = len(self.path)
         if self.limits.reached(token, written, read) or written >= self.engine.backend.max_positions:
             self.close()
+        self.engine.changed.add(self)

@@ -97,6 +97,11 @@ def stacked(rows: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
     return tuple(torch.stack([row[step] if step < len(row) else nothing for row in rows]) for step in steps)
 
 
+# A token each; ends may be several.
+TOKENS = (
+    *("pad_token_id", "eos_token_id", "decoder_start_token_id"),
+    *("bos_token_id", "forced_bos_token_id", "forced_eos_token_id"),
+)
 # Every field of a `GenerationConfig` is in one of these three; a test says so.
 HONOURED = (
     *("max_length", "max_new_tokens", "min_length", "min_new_tokens"),
@@ -228,11 +233,11 @@ class SimultaneousGenerationMixin(GenerationMixin):
             head_stops=stops.permute(0, 2, 3, 1),  # batch, layer, head, target
         )
 
-    def open_engine(self, slots: int = 1, compile: bool = False) -> Engine:
+    def open_engine(self, slots: int = 1, room: int | None = None, compile: bool = False) -> Engine:
         """A pool for many streams over this model, see [`open_stream`]; `compile` as of [`TorchBackend`]."""
         if self.config.policy_class.reads_everything:
             raise ValueError("An offline model reads the whole source before it writes and cannot translate a stream.")
-        return Engine(TorchBackend(self, compile), slots)
+        return Engine(TorchBackend(self, compile), slots, room)
 
     def stream_settings(
         self,
@@ -269,14 +274,23 @@ class SimultaneousGenerationMixin(GenerationMixin):
         for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
             if settings[name] is None:
                 settings[name] = getattr(self.config, name)
-            ids = end_tokens_of(config) if name == "eos_token_id" else [settings[name]]
-            if not all(isinstance(index, int) and 0 <= index < self.config.decoder_vocab_size for index in ids):
+        for name in TOKENS:
+            several = name.endswith("eos_token_id") and isinstance(settings[name], (list, tuple))
+            ids = settings[name] if several else [settings[name]]
+            if settings[name] is not None and not all(map(self.is_token, ids)):
                 raise ValueError(f"`{name}` is a token of the vocabulary, not {settings[name]}.")
         self._prepare_special_tokens(config, device=self.device)
         minimum = max(config.min_length or 0, (config.min_new_tokens or 0) + 1)
         given, config.min_length, config.min_new_tokens = (config.min_length, config.min_new_tokens), None, None
-        processors = self._get_logits_processor(config, 1, logits_processor=logits_processor, device=self.device)
+        try:
+            processors = self._get_logits_processor(config, 1, logits_processor=logits_processor, device=self.device)
+        except (TypeError, IndexError, KeyError) as error:  # what the library makes of wrong values
+            raise ValueError(f"The generation config cannot be used: {error}") from error
         config.min_length, config.min_new_tokens = given
         if minimum > 1:
             processors.insert(0, NotBefore(minimum, end_tokens_of(config)))
         return config, processors
+
+    def is_token(self, index) -> bool:
+        """Whether this is a token that can be written."""
+        return type(index) is int and 0 <= index < self.config.decoder_vocab_size

@@ -338,6 +338,8 @@ class CheckedLoadingMixin:
             ) from error
         except RuntimeError as error:  # the library's word for weights of other shapes
             raise ValueError(f"The weights in {path} do not fit the sizes in its config.json.") from error
+        except TypeError as error:  # torch's word for a type that it cannot compute with
+            raise ValueError(f"The weights in {path} cannot be computed with: {error}.") from error
         missing = sorted(info["missing_keys"])
         if missing:
             raise ValueError(f"{path} lacks {len(missing)} weights of {cls.__name__}, the first is {missing[0]}.")

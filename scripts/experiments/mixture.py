@@ -3,7 +3,8 @@
     python scripts/experiments/mixture.py --everyday DATA/tatoeba_deen --speeches DATA/europarl_deen --output MIXTURE
 
 Each folder holds train.de.gz, train.en.gz, dev.de.gz and dev.en.gz. The everyday sentences come several times, some of
-them two or three in a row; of the speeches come pairs of fitting lengths. The output is the same for the same seed.
+them two or three in a row, and short phrases (greetings, questions) more often than they are, if that is asked for; of
+the speeches come pairs of fitting lengths. The output is the same for the same seed.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from hf_dualpath.training.live_text import Pair, joined
 
 
 LANGUAGES = ("de", "en")
+PHRASE = 4  # words, at most
 
 
 def read_pairs(folder: Path, split: str) -> list[Pair]:
@@ -35,13 +37,20 @@ def fits(source: str, target: str) -> bool:
 
 
 def mixture(
-    everyday: list[Pair], speeches: list[Pair], repeats: int, in_a_row: int, of_speeches: int, seed: int
+    everyday: list[Pair],
+    speeches: list[Pair],
+    repeats: int,
+    in_a_row: int,
+    of_speeches: int,
+    phrase_repeats: int,
+    seed: int,
 ) -> list[Pair]:
     rng = random.Random(seed)
     rows = joined(everyday, in_a_row, rng)
     fitting = [pair for pair in speeches if fits(*pair)]
     rng.shuffle(fitting)
-    pairs = everyday * repeats + rows + fitting[:of_speeches]
+    phrases = [pair for pair in everyday if max(len(side.split()) for side in pair) <= PHRASE]
+    pairs = everyday * repeats + phrases * phrase_repeats + rows + fitting[:of_speeches]
     rng.shuffle(pairs)
     return pairs
 
@@ -54,12 +63,15 @@ def main():
     parser.add_argument("--repeats", type=int, default=2, help="Everyday sentences come so often.")
     parser.add_argument("--joined", type=int, default=30_000, help="Everyday sentences in a row, so many pairs.")
     parser.add_argument("--of-speeches", type=int, default=330_000, help="So many pairs of the speeches.")
+    parser.add_argument(
+        "--phrase-repeats", type=int, default=0, help=f"Those of up to {PHRASE} words come so often more."
+    )
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
     folders = arguments.everyday, arguments.speeches
     train = (read_pairs(folder, "train") for folder in folders)
-    counts = arguments.repeats, arguments.joined, arguments.of_speeches
+    counts = arguments.repeats, arguments.joined, arguments.of_speeches, arguments.phrase_repeats
     write_pairs(mixture(*train, *counts, arguments.seed), arguments.output, "train")
     short, long = (read_pairs(folder, "dev") for folder in folders)
     write_pairs(short[:250] + long[:150], arguments.output, "dev")

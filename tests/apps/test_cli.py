@@ -244,6 +244,8 @@ def test_help_teaches(capsys):
         (["--max-sentence-words", "0", "Hallo"], "at least 1 word"),
         (["--file", "/nowhere.txt"], "no file"),
         (["--colour", "red", "Hallo"], "unrecognized"),
+        (["--write-treshold", "0.3", "Hallo"], "did you mean --write-threshold?"),
+        ([__file__], f"is a file: give --file {__file__}"),
     ],
 )
 def test_mistakes_get_one_sentence(checkpoint, capsys, arguments, message):

@@ -8,11 +8,16 @@ import shutil
 from dataclasses import fields
 
 import pytest
+import torch
 from conftest import fails, main, save_model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from hf_dualpath import DualPathConfig, SiMTConfig
+from hf_dualpath.apps.cli import build_parser
+from hf_dualpath.model.dials_dualpath import Dials
+from hf_dualpath.model.generation_dualpath import HONOURED
 from hf_dualpath.toy import generate_pairs
 
 
@@ -33,6 +38,7 @@ def place(tmp_path_factory):
         (folder / name).mkdir()
         (folder / name / "report.json").write_text({"empty": "{}", "list": "[1]", "broken": "{"}[name])
     (folder / "wrong.log").write_text("{}\n")
+    (folder / "deep.json").write_text("[" * 100_000)
     return folder
 
 
@@ -68,6 +74,10 @@ def attempt(*arguments: str):
         ("push model me/model/too/long --dry-run --colour", "unrecognized"),
         ("demo --model model --no-browser --port 99999999", "from 1 to 65535"),
         ("demo --model model --no-browser --port 0", "from 1 to 65535"),
+        ("convert fairseq model/model.safetensors --config deep.json --output new", "cannot be read as JSON"),
+        ("serve --model nowhere --max-characters nan", "numbers above 0"),
+        ("serve --model nowhere --idle-seconds inf", "numbers above 0"),
+        ("serve --model nowhere --max-streams 0", "numbers above 0"),
         ("train toy --output_dir run --max_train_pairs 9 --d_model 30", "`d_model` (30) must be a multiple"),
         ("train toy --output_dir run --max_train_pairs 9 --dropout 2", "`dropout` is a probability"),
         ("train toy --output_dir run --max_train_pairs 9 --encoder_layers 0", "`encoder_layers` is a number"),
@@ -75,6 +85,7 @@ def attempt(*arguments: str):
         ("train toy --output_dir run --max_train_pairs 9 --vocab_size 9", "`vocab_size` is at least 260"),
         ("train toy --output_dir run --max_train_pairs 0", "`max_train_pairs` is a number of at least 1"),
         ("train toy --output_dir run --gradient_accumulation_steps 0", "`gradient_accumulation_steps` is a number"),
+        ("train toy --output_dir run --save_steps inf", "finite"),
         ("train toy --output_dir run --multipath_k -1", "`multipath_k` is a number of at least 1"),
         ("train toy --output_dir run --label_smoothing_factor 2", "lies in [0, 1)"),
         ("train toy --output_dir run --min_frequency -1", "`min_frequency` is a number of at least 1"),
@@ -120,9 +131,9 @@ def translate_with(place, config: dict):
         (place / "model" / "config.json").write_text(whole)
 
 
-NUMBERS = st.sampled_from(["-1", "0", "1", "2", "0.5", "1e9", "nan", "inf", "x", ""])
+NUMBERS = st.sampled_from(["-1", "0", "1", "2", "0.5", "1e9", "1" + 30 * "0", "nan", "inf", "x", ""])
 NAMES = st.sampled_from(
-    ["model", "t.de", "t.en", "cut.gz", "empty", "wrong.log", "nowhere", "", ".", "a/b", "\u00e4 b"]
+    ["model", "t.de", "t.en", "deep.json", "cut.gz", "empty", "wrong.log", "nowhere", "", ".", "a/b", "\u00e4 b"]
 )
 # Mostly right, so that commands get far.
 MODEL = ("--model", st.one_of(st.just("model"), st.just("model"), NAMES))
@@ -148,9 +159,31 @@ COMMANDS = {
     "replay": ([TEXT], [MODEL, DIRECTION, *DIALS, OUTPUT, ("--seconds", NUMBERS)]),
     "average": ([NAMES], [("--last", NUMBERS), OUTPUT]),
     "push": ([NAMES, NAMES], []),
-    "convert": ([st.sampled_from(["marian", "fairseq", "x"]), NAMES, NAMES], [("--config", NAMES), OUTPUT]),
+    "convert": (
+        [st.sampled_from(["marian", "fairseq", "to-marian", "x"]), NAMES, NAMES],
+        [("--config", NAMES), ("--direction", NAMES), OUTPUT],
+    ),
+    "export": ([], [MODEL, OUTPUT]),
+    "demo": ([], [MODEL, ("--port", NUMBERS), ("--policy", NAMES), ("--source-language", NAMES)]),
+    "serve": (
+        [],
+        [(name, NUMBERS) for name in ("--max-streams", "--max-characters", "--idle-seconds", "--max-sentence-words")],
+    ),
     "train": ([NAMES], [("--train_file", NAMES), ("--system", NAMES), ("--d_model", NUMBERS), ("--init_from", NAMES)]),
 }
+
+
+# So that nothing is sent, and nothing stays open.
+ALWAYS = {
+    "push": ["--dry-run"],
+    "demo": ["--export-space=space"],
+    "serve": ["--model=nowhere"],
+}
+
+
+def test_all_commands_are_tried():
+    commands = next(action for action in build_parser()._actions if action.dest == "command")
+    assert set(commands.choices) == set(COMMANDS)
 
 
 @st.composite
@@ -162,8 +195,7 @@ def command_lines(draw) -> list[str]:
         draw(st.lists(st.sampled_from(options), max_size=5, unique_by=lambda one: one[0])) if options else ()
     ):
         words += [f"{option}={draw(values)}"]
-    if name == "push":
-        words.append("--dry-run")
+    words += ALWAYS.get(name, [])
     if name == "train":
         words += ["--output_dir=run", "--max_steps=1", "--use_cpu=true"]
     return words
@@ -196,6 +228,13 @@ def translate_with_file(place, name: str, content: bytes):
         attempt("translate", "--model", str(place / "model"), "Ein Hund.")
     finally:
         file.write_bytes(before)
+
+
+@pytest.mark.parametrize("name", [*HONOURED, *Dials.names(), "bos_token_id"])
+def test_absurd_values_of_a_generation(name, place):
+    settings = json.loads((place / "model" / "generation_config.json").read_text())
+    for value in (*ABSURD, 10**30, True, {}, [[]]):
+        translate_with_file(place, "generation_config.json", json.dumps(settings | {name: value}).encode())
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -257,6 +296,16 @@ def test_a_kernel_of_the_hub_is_code(place, capsys):
     ):
         (folder / "config.json").write_text(json.dumps(settings | change))
         assert "it is not run" in fails(capsys, "translate", "--model", str(folder), "Ein Hund.")
+
+
+def test_weights_of_a_type_that_is_no_number_to_compute_with(place, capsys, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(place / "model", folder)
+    weights = load_file(folder / "model.safetensors")
+    for dtype in (torch.float8_e4m3fn, torch.int8, torch.bool):
+        changed = {name: tensor.to(dtype) for name, tensor in weights.items()}
+        save_file(changed, folder / "model.safetensors", metadata={"format": "pt"})
+        assert "float" in fails(capsys, "translate", "--model", str(folder), "Ein Hund.").lower()
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff" * 100, None], ids=["empty", "noise", "cut"])

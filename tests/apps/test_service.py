@@ -195,6 +195,7 @@ def test_missed_events_that_are_gone(server):
 
 
 def test_whole_texts(server):
+    before = set(server.service.streams)
     status, answer = server.request("/v1/translate", {"text": TEXT})
     assert status == 200 and json.loads(answer)["text"] == TEXT.upper()
     assert [s["source"] for s in json.loads(answer)["sentences"]] == sentences(TEXT)
@@ -202,7 +203,7 @@ def test_whole_texts(server):
     events = [json.loads(line[6:]) for line in answer.splitlines() if line.startswith("data: ")]
     assert words(events, "read") == TEXT.split() and words(events)[0] == "ICH!" and events[-1]["event"] == "end"
     assert server.request("/v1/translate", {"text": ""}) == (200, '{"text":"","sentences":[]}')
-    eventually(lambda: not any(stream.ended for stream in server.service.streams.values()))
+    eventually(lambda: set(server.service.streams) <= before)
 
 
 @pytest.mark.parametrize(
@@ -213,6 +214,8 @@ def test_whole_texts(server):
         ({"text": "a " * 20_000}, 429, "at most"),
         ({"text": "a" * 100_000}, 413, "at most"),
         ({"texts": "a"}, 422, "text"),
+        (b'{"text": "a", "stream": "\\ud800"}', 422, "stream"),
+        (b'{"text": "a", "stream": NaN}', 422, "stream"),
         (b"\xff{", 400, ""),
     ],
 )
@@ -355,7 +358,7 @@ def test_the_token():
             RemoteTranslator(server.url, token="wrong").translate("gut.")
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:1", "null"])
+@pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:1", "null", "http://["])
 def test_pages_of_other_sites_may_not_connect(server, origin):
     for path in ("/v1/stream", "/v1/rooms/a", "/v1/rooms/a/captions"):
         with server.socket(path, origin=origin) as socket:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from conftest import fails, run, save_model
 from serving import Serving, receive, words
+from websockets.exceptions import ConnectionClosed
 
 from hf_dualpath.client import RemoteTranslator
 from hf_dualpath.inference.events import as_dict
@@ -27,6 +28,21 @@ def checkpoint(tmp_path_factory):
 def server(checkpoint):
     with Serving([checkpoint]) as running:
         yield running
+
+
+def test_dials_beyond_all_numbers_kill_no_process(server):
+    """A client's mistake is the client's own: the process serves all."""
+    restarts = server.metric("dualpath_worker_restarts_total")
+    for value in ("1" + 30 * "0", "1e308", "Infinity", "NaN", str(2**63 - 1)):
+        with server.socket() as socket:
+            socket.send(f'{{"text": "{TEXT} "}}')
+            socket.send(f'{{"dials": {{"min_lag": {value}}}}}')
+            assert "min_lag" in receive(socket, "error")[-1]["message"]
+            socket.send('{"end": true}')
+            assert words(receive(socket), "read") == TEXT.split()
+        with server.socket(f"/v1/stream?min_lag={value}") as socket, pytest.raises(ConnectionClosed, match="min_lag"):
+            receive(socket)
+    assert server.metric("dualpath_worker_restarts_total") == restarts
 
 
 def timeless(events) -> list[dict]:

@@ -1,7 +1,9 @@
+import numpy as np
 import pytest
 import torch
 from conftest import POLICIES, fails, run, save_model, single_model
 
+from hf_dualpath.evaluation.captions_picture import animate_captions, wrapped
 from hf_dualpath.evaluation.pictures import path_pictures, plot_paths, text_paths
 from hf_dualpath.inference.batches import encode_source
 from hf_dualpath.inference.checkpoints import load_direction
@@ -110,3 +112,27 @@ def test_every_picture_draws_the_same_steps(tmp_path, pairs, checkpoint):
     drawn = (tmp_path / "path.svg").read_text()
     [[picture]] = rows
     assert drawn.count("stroke: #2563eb") == picture.path[-1] and drawn.count("stroke: #dc2626") == len(picture.path)
+
+
+def test_captions_are_a_film_of_what_was_there_when(tmp_path):
+    """One frame a source word, in the time that it takes to say it; words appear on their own side when they come."""
+    from PIL import Image
+
+    source, target = "Guten Tag, meine Damen und Herren.".split(), "Ladies and gentlemen, good day.".split()
+    animate_captions(source, target, [4, 5, 6, 6, 6], tmp_path / "talk.gif", words_per_minute=150)
+    film = Image.open(tmp_path / "talk.gif")
+    ink, seconds = [], []
+    for frame in range(film.n_frames):
+        film.seek(frame)
+        seconds.append(film.info["duration"] / 1000)
+        pixels = np.asarray(film.convert("L")) < 200
+        ink.append([int(pixels[:, : pixels.shape[1] // 2].sum()), int(pixels[:, pixels.shape[1] // 2 :].sum())])
+    assert len(ink) == len(source) and seconds[:-1] == [0.4] * 5 and seconds[-1] > 1
+    left, right = zip(*ink)
+    assert all(b > a for a, b in zip(left, left[1:])) and right[:3] == (0, 0, 0) and 0 < right[3] < right[4] < right[5]
+
+
+def test_lines_of_captions_fit():
+    words = "ein zwei drei vierundzwanzig".split()
+    assert wrapped(words, 8, len) == [[0, 1], [2], [3]]
+    assert wrapped([], 8, len) == [[]]

@@ -16,6 +16,7 @@ from hf_dualpath import Dials, HubPolicy, Read, SentenceEnd, SimultaneousTransla
 from hf_dualpath.inference.batches import encode_sources, translate_corpus, translate_texts
 from hf_dualpath.inference.checkpoints import load_directions
 from hf_dualpath.inference.hub_translators.policies import HUB_POLICIES
+from hf_dualpath.inference.pool import StreamPool
 from hf_dualpath.inference.tokenization import save_tokenizers, train_bpe_tokenizer
 
 
@@ -246,6 +247,25 @@ def test_any_cutting_gives_the_same_events(home, policy):
         assert run(translator, [whole[start:end] for start, end in zip(edges, edges[1:])]) == expected
 
     cut_anywhere()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_pool_gives_what_streams_give(home, policy):
+    """In the service, too, many texts share one translator."""
+    translator = load(home, "marian", policy, **SHORT)
+    pool = StreamPool(translator)
+    texts = [" ".join(GERMAN[number : number + 2]) for number in range(3)]
+    sessions = [pool.open() for _ in texts]
+    for chunk in range(3):
+        for session, text in zip(sessions, texts):
+            session.push(text[chunk * len(text) // 3 : (chunk + 1) * len(text) // 3])
+        pool.step()
+    for session in sessions:
+        session.finish()
+    while pool.step():
+        pass
+    for session, text in zip(sessions, texts):
+        assert session.done and untimed(session.take()) == run(translator, [text])
 
 
 @pytest.mark.parametrize("policy", POLICIES)

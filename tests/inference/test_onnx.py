@@ -1,13 +1,15 @@
 """An exported model against the torch engine, and alone in an environment that has no torch."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, save_model
+from conftest import ROOT, run, save_model
 
 from hf_dualpath import SimultaneousTranslator
 from hf_dualpath.inference.light_tokenizer import LightTokenizer
@@ -94,6 +96,52 @@ def test_what_cannot_be_exported_is_said(tmp_path):
     assert not (tmp_path / "out").exists()
     with pytest.raises(FileNotFoundError, match="dualpath export"):
         SimultaneousTranslator.from_pretrained(tmp_path / "model", backend="onnx")
+
+
+ENTRIES = (
+    "direction",
+    "source_language",
+    "d_model",
+    "encoder_layers",
+    "encoder_attention_heads",
+    "dials",
+    "end_tokens",
+)
+
+
+def damaged(folder):
+    """Each way of breaking an exported model, with the name of what was broken."""
+    entries = json.loads((folder / "export.json").read_text())
+    texts = ["[]", "{}", "null", "{", "[{}]", "[" * 100_000]
+    for name in ENTRIES:
+        texts += [
+            json.dumps([entry | {name: value} for entry in entries]) for value in (0, 10**12, "text", None, [[]])
+        ]
+    broken = {"export.json": texts}
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        broken[name] = ["{}", "[]", "null", "", "\xff", "[" * 100_000, None]
+    graphs = (folder / "de-en").glob("*.onnx")
+    broken |= {f"de-en/{graph.name}": ["", "\xff" * 99, "cut", None] for graph in graphs}
+    for name, contents in broken.items():
+        whole = (folder / name).read_bytes()
+        for content in contents:
+            (folder / name).unlink()
+            if content is not None:
+                (folder / name).write_bytes(whole[:-99] if content == "cut" else content.encode("latin-1"))
+            yield name
+        (folder / name).write_bytes(whole)
+
+
+def test_a_damaged_export_is_one_sentence(exported, tmp_path, capsys):
+    shutil.copytree(exported[0] / "float", tmp_path / "float")
+    command = ["translate", "--backend", "onnx", "--model", str(tmp_path / "float"), "--direction", "de-en", "Hund."]
+    for name in damaged(tmp_path / "float"):
+        try:
+            run(capsys, *command)
+            assert name == "export.json", "which may say what makes no difference"
+        except SystemExit as stop:
+            assert len(str(stop.code).splitlines()) == 1 and str(tmp_path) in stop.code, name
+    assert run(capsys, *command)
 
 
 def test_unknown_dials_are_refused(exported):

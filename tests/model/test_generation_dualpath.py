@@ -11,7 +11,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from hf_dualpath import SiMTForConditionalGeneration
 from hf_dualpath.apps.convert_fairseq import convert
-from hf_dualpath.model.generation_dualpath import HARMLESS, HONOURED, REFUSED
+from hf_dualpath.model.generation_dualpath import HARMLESS, HONOURED, REFUSED, TOKENS
 
 
 SIMULTANEOUS = [policy for policy in POLICIES if policy != "offline"]
@@ -279,6 +279,8 @@ def test_any_k_on_a_wait_k_model(k):
         ({"write_threshold": 1.1}, "write_threshold"),
         ({"min_lag": 0}, "min_lag"),
         ({"min_lag": 3, "max_lag": 2}, "larger than"),
+        *(({name: 10**30}, f"`{name}` .* at most") for name in ("min_lag", "max_lag")),
+        ({"min_lag": 2**63 - 1}, "min_lag"),
         ({"wait_k": 2}, "shared_path policy"),
     ],
 )
@@ -403,9 +405,10 @@ def test_special_tokens_are_honoured():
     first = int(started[0, 1])
     ended = model.generate(ids[:1], decoder_start_token_id=9, eos_token_id=[first, 1])
     assert ended[0].tolist() == [9, first]
-    for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
-        with pytest.raises(ValueError, match=f"`{name}` is a token of the vocabulary"):
-            model.generate(ids, **{name: 40})
+    for name in TOKENS:
+        for wrong in (40, True):
+            with pytest.raises(ValueError, match=f"`{name}` is a token of the vocabulary"):
+                model.generate(ids, **{name: wrong})
 
 
 def test_biases_of_tokens_are_honoured():

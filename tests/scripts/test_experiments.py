@@ -5,6 +5,7 @@ import gzip
 import json
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 import torch
@@ -155,21 +156,33 @@ def test_release(tmp_path):
     settings = [str(word) for key, value in TINY.items() for word in (f"--{key}", value)]
     run = tmp_path / "run"
     script("train.py", "toy", "--output_dir", run, "--disable_tqdm", "true", *settings)
-    for stem in ("tatoeba_deen/test", "multi30k_deen/test_2016_flickr", "newstest_deen/newstest2015"):
+    speeches = ("europarl_deen/test", "europarl_deen/speeches.test")
+    for stem in ("tatoeba_deen/test", "multi30k_deen/test_2016_flickr", "newstest_deen/newstest2015", *speeches):
         write_test_set(tmp_path / "data" / stem)
         for language in ("de", "en"):
             file = tmp_path / "data" / f"{stem}.{language}"
             subprocess.run(["gzip", file], check=True)
-    script("experiments/release.py", run, "--data", tmp_path / "data", "--output", tmp_path / "card")
+    script(
+        "experiments/release.py",
+        run,
+        "--data",
+        tmp_path / "data",
+        "--output",
+        tmp_path / "card",
+        "--write-threshold",
+        0.3,
+    )
     card = (tmp_path / "card" / "README.md").read_text(encoding="utf-8")
     assert "newstest2015 (out of domain) | en-de" in card and "write_threshold 0.9" in card
+    assert "lower-cased, unpunctuated" in card and "LongLAAL" in card and "of 50" in card
+    assert json.loads((tmp_path / "card" / "generation_config.json").read_text())["write_threshold"] == 0.3
     assert {"path.png", "dial.png", "replay.gif", "dial.csv", "results.json"} <= {
         path.name for path in (tmp_path / "card").iterdir()
     }
     assert drawn(tmp_path / "card" / "path.png") and drawn(tmp_path / "card" / "dial.png")
     data = ModelCard.load(tmp_path / "card" / "README.md").data
-    assert {result.dataset_type for result in data.eval_results} == {"tatoeba", "multi30k", "newstest"}
-    assert data.datasets == ["tatoeba"] and data.metrics == ["bleu"] and data.license == "cc-by-2.0"
+    assert {result.dataset_type for result in data.eval_results} == {"tatoeba", "europarl", "multi30k", "newstest"}
+    assert data.datasets == ["tatoeba", "europarl"] and data.metrics == ["bleu"] and data.license == "cc-by-2.0"
     SimultaneousTranslator.from_pretrained(tmp_path / "card", direction="en-de").translate("A dog sleeps.")
 
 
@@ -205,6 +218,24 @@ def test_mixture_and_transplant(tmp_path):
     made = next(token for token in new_ids.get_vocab() if token not in ids.get_vocab())
     pieces = [piece.id for piece in ids.backend_tokenizer.model.tokenize(made)]
     torch.testing.assert_close(new[new_ids.get_vocab()[made]], old[pieces].mean(0))
+
+    wide = "--vocab-size", 500, "--ffn-dim", 96, "--output", tmp_path / "wide"
+    script("experiments/transplant.py", checkpoint, "--texts", *texts, *wide)
+    narrow, wide = (load_directions(tmp_path / name)["de-en"][0].eval() for name in ("new", "wide"))
+    assert wide.config.encoder_ffn_dim == wide.config.decoder_ffn_dim == 96 > narrow.config.encoder_ffn_dim
+    source, target = torch.randint(3, 400, (2, 3, 7))
+    mask = torch.ones_like(source)
+    before, after = (model(source, mask, target, path="hard").logits for model in (narrow, wide))
+    torch.testing.assert_close(before, after)
+
+
+def test_phrases_come_more_often(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts" / "experiments")
+    from mixture import mixture
+
+    phrase, sentence = ("Guten Abend.", "Good evening."), ("Er geht heute nicht hin.", "He is not going.")
+    found = mixture([phrase, sentence], [], repeats=2, in_a_row=0, of_speeches=0, phrase_repeats=3, seed=1)
+    assert Counter(found) == {phrase: 5, sentence: 2}
 
 
 def test_everyday_sentences(tmp_path):

@@ -2,6 +2,8 @@ import gzip
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset, DatasetDict
 from hypothesis import given, settings
@@ -178,11 +180,21 @@ def test_numbers_become_text(tmp_path):
         ("t.jsonl", '{"translation": 3}\n', "no column 'de'"),
         ("t.jsonl", "", "no column 'de'"),
         ("t.parquet", "text", "cannot be read as parquet"),
+        ("t.tsv", "de\tde\ten\na\tb\tc\n", "more than one column 'de'"),
+        ("t.csv", "de,en,en\na,b,c\n", "more than one column 'en'"),
     ],
 )
 def test_damaged_tables(name, text, message, tmp_path):
     with pytest.raises(DataError, match=message):
         pairs_of(tmp_path / name, text)
+
+
+def test_two_columns_of_one_name_are_one_sentence(tmp_path):
+    columns = [pa.array([text]) for text in "abc"]
+    pq.write_table(pa.table(columns, names=["de", "de", "en"]), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="cannot be read as parquet") as error:
+        read_table(tmp_path / "t.parquet", "de", "en")
+    assert "\n" not in str(error.value)
 
 
 def test_half_characters_become_a_sign(tmp_path):

@@ -81,3 +81,11 @@ def test_start_from_takes_what_fits(tmp_path):
         start_from(dual_model(d_model=64, encoder_ffn_dim=48, decoder_ffn_dim=48, vocab_size=50), tmp_path / "offline")
     with pytest.raises(FileNotFoundError, match="safetensors"):
         start_from(model, tmp_path)
+
+
+def test_without_validation_pairs_nothing_is_evaluated(tmp_path, caplog, capsys):
+    """Own training pairs are enough, whatever the recipe evaluates on."""
+    (tmp_path / "pairs.tsv").write_text("de\ten\nder Hund\tthe dog\ndie Katze\tthe cat\n")
+    names = ["--source_language", "de", "--target_language", "en", "--train_file", str(tmp_path / "pairs.tsv")]
+    run(capsys, "train", "multi30k-tiny", "--output_dir", str(tmp_path / "run"), *TINY.split(), *names)
+    assert "no validation pairs" in caplog.text and (tmp_path / "run" / "README.md").is_file()

@@ -51,6 +51,21 @@ def test_a_checkpoint_is_marked_with_all_its_files(tmp_path):
     assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json", "rng_state.pth"} <= marks.keys()
 
 
+def test_all_files_reach_the_disk_before_their_mark(tmp_path, monkeypatch):
+    synced, fsync = set(), os.fsync
+
+    def noted(descriptor: int):
+        assert not (tmp_path / "complete").exists()
+        synced.add(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_text(name)
+    mark_complete(tmp_path)
+    assert synced == {path.stat().st_ino for path in tmp_path.iterdir()}
+
+
 @pytest.mark.parametrize("name", ["optimizer.pt", "model.safetensors", "trainer_state.json"])
 @pytest.mark.parametrize("damage", ["cut", "missing", "changed"])
 def test_a_damaged_checkpoint_is_passed_over(name, damage, two_checkpoints, caplog):

@@ -31,7 +31,10 @@ class Access:
         origin, host = headers.get("origin"), headers.get("host", "")
         if origin is None or origin in self.origins:
             return
-        page = urlsplit(origin)
+        try:
+            page = urlsplit(origin)
+        except ValueError as error:  # no address of a page
+            raise Refusal(Close.FORBIDDEN) from error
         if page.netloc != host or (self.local_only and page.hostname not in LOCAL):
             raise Refusal(Close.FORBIDDEN)
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, HTTPException, Request, Response, WebSocket
+from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
@@ -109,6 +110,12 @@ def create_app(service: Service, access: Access | None = None) -> FastAPI:
     async def refuse(request: Request, refusal: Refusal) -> JSONResponse:
         service.metrics.refusals.labels(refusal.close.name.lower()).inc()
         return JSONResponse({"detail": str(refusal)}, status_of(refusal))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        """What is wrong, without what was sent: not all that can be sent can be sent back."""
+        mistakes = [{name: mistake[name] for name in ("type", "loc", "msg")} for mistake in error.errors()]
+        return Response(json.dumps({"detail": mistakes}), 422, media_type="application/json")
 
     # Whole texts
 

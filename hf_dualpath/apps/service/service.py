@@ -32,7 +32,8 @@ class Service:
     def __init__(self, models: list[str], limits: Limits | None = None, **options):
         self.limits, self.metrics = limits or Limits(), Metrics()
         self.workers = {
-            name: Worker(name, {"path": model, **options}, self.metrics) for name, model in model_names(models).items()
+            name: Worker(name, {"path": model, "slots": limits.streams, **options}, self.metrics)
+            for name, model in model_names(models).items()
         }
         self.streams: dict[str, Stream] = {}
         self.rooms = Rooms(self.limits)

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 
 def load_pools(
-    path: str, max_sentence_words: int | None = None, **loading
+    path: str, max_sentence_words: int | None = None, slots: int = 1, **loading
 ) -> tuple[dict[str, "StreamPool"], dict[str, list[str]]]:
-    """A pool for each direction of a checkpoint, and the dials of each. `loading` is as in [`load_directions`]."""
+    """A pool for each direction of a checkpoint, with room for so many streams, and the dials of each. `loading` is as
+    in [`load_directions`]."""
     from ...inference.checkpoints import load_directions
     from ...inference.pool import StreamPool
     from ...inference.streaming import SimultaneousTranslator
@@ -36,7 +37,7 @@ def load_pools(
     pools, dials = {}, {}
     for direction, loaded in load_directions(path, **loading).items():
         translator = SimultaneousTranslator(*loaded, max_sentence_words=max_sentence_words)
-        pools[direction] = StreamPool(translator)
+        pools[direction] = StreamPool(translator, slots=slots)
         dials[direction] = list(translator.model.config.policy_class.dials)
     return pools, dials
 

@@ -30,6 +30,7 @@ class HubStream:
         self.written: list[int] = []
         self.source_finished = self.ended = False
         self.done = False
+        self.owner: object = None  # whom a pool tells that something has become of it
         self.hypothesis = Hypothesis([])
         self.request: Request | None = None  # what it wants translated
         self._acted: list[Action] = []
@@ -71,6 +72,7 @@ class HubStream:
         if self.done:
             self.advance()  # the rest is read in silence
         actions, self._acted = self._acted, []
+        self.engine.changed.discard(self)
         return actions
 
     @property
@@ -81,6 +83,7 @@ class HubStream:
     def close(self):
         """Gives the translation up."""
         self.done, self.request = True, None
+        self.engine.changed.discard(self)
         if self in self.engine.streams:
             self.engine.streams.remove(self)
 
@@ -183,6 +186,7 @@ class HubEngine:
     def __init__(self, translator):
         self.translator = translator
         self.streams: list[HubStream] = []
+        self.changed: set[HubStream] = set()  # of which something has become since they were last asked
 
     def open(self, dials: Dials, generation) -> HubStream:
         """A new stream."""
@@ -191,14 +195,16 @@ class HubEngine:
 
     def tick(self) -> bool:
         """One hypothesis for each stream that wants one; False where there is nothing to do without more source."""
-        acted = [stream.advance() for stream in self.streams]
+        acted = [stream for stream in self.streams if stream.advance()]
+        self.changed.update(acted)
         groups: dict[int, list[HubStream]] = {}  # streams that choose tokens in the same way
         for stream in self.streams:
             if stream.request is not None:
                 groups.setdefault(id(stream.generation), []).append(stream)
         for group in groups.values():
+            self.changed.update(group)
             requests = [stream.request for stream in group]
             for stream, answer in zip(group, self.translator.translate(requests, group[0].generation)):
                 stream.advance(answer)
         self.streams = [stream for stream in self.streams if not stream.done]
-        return bool(groups) or any(acted)
+        return bool(groups or acted)

@@ -134,8 +134,8 @@ class HubTranslator:
 
     # Streams and batches
 
-    def open_engine(self, slots: int = 1) -> HubEngine:
-        """A pool for many streams, whose prefixes are translated in common batches."""
+    def open_engine(self, slots: int = 1, room: int | None = None) -> HubEngine:
+        """A pool for many streams, whose prefixes are translated in common batches; it keeps no room."""
         return HubEngine(self)
 
     def open_stream(self, engine: HubEngine | None = None, **kwargs) -> HubStream:
