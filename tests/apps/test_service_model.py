@@ -37,9 +37,10 @@ def test_dials_beyond_all_numbers_kill_no_process(server):
         with server.socket() as socket:
             socket.send(f'{{"text": "{TEXT} "}}')
             socket.send(f'{{"dials": {{"min_lag": {value}}}}}')
-            assert "min_lag" in receive(socket, "error")[-1]["message"]
+            events = receive(socket, "error")
+            assert "min_lag" in events[-1]["message"]
             socket.send('{"end": true}')
-            assert words(receive(socket), "read") == TEXT.split()
+            assert words(events + receive(socket), "read") == TEXT.split()
         with server.socket(f"/v1/stream?min_lag={value}") as socket, pytest.raises(ConnectionClosed, match="min_lag"):
             receive(socket)
     assert server.metric("dualpath_worker_restarts_total") == restarts
