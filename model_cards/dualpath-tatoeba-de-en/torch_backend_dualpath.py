@@ -29,6 +29,7 @@ def choose_best(logits: Tensor, streams: Sequence[TokenStream], pad_token_id: in
 
 Affine = tuple[Tensor, Tensor]  # a bias, and a matrix as `addmm` takes it
 SMALL = 2**18  # numbers of a matrix that a product reads twice as fast by columns: a copy of it costs little memory
+FEW = 4  # rows for which other operations are the fastest ones
 
 
 def affine(*projections: nn.Linear) -> Affine:
@@ -51,7 +52,7 @@ def project(weights: Affine, states: Tensor) -> Tensor:
 
 def added(states: Tensor, output: Tensor, weights: Affine, normalisation: tuple) -> Tensor:
     """What attention or the feed-forward map found, projected, added and normalised."""
-    update = torch.addmm(weights[0], output.reshape(states.shape[0], -1), weights[1])
+    update = torch.addmm(weights[0], output, weights[1])
     return torch.layer_norm(update.add_(states), *normalisation)
 
 
@@ -66,7 +67,7 @@ class LayerWeights:
         attention = layer.self_attn
         self.self_qkv = affine(attention.q_proj, attention.k_proj, attention.v_proj)
         self.self_out, self.self_norm = affine(attention.out_proj), norm(layer.self_attn_layer_norm)
-        self.fc1, self.fc2, self.activation = affine(layer.fc1), affine(layer.fc2), layer.activation_fn
+        self.fc1, self.fc2, self.activation = affine(layer.fc1), affine(layer.fc2), layer.activation_fn.forward
         self.final_norm = norm(layer.final_layer_norm)
 
 
@@ -89,8 +90,6 @@ class Output:
     """The scores of all words, where small models spend their time: reading the matrix. In which order its numbers are
     read fastest depends on how many rows there are; each order is a copy, made when it is first needed."""
 
-    FEW = 4
-
     def __init__(self, weight: Tensor):
         self.weight = weight.detach()
         self.by_columns = self.packed = None
@@ -99,7 +98,7 @@ class Output:
     def __call__(self, states: Tensor) -> Tensor:
         if self.plain or torch.compiler.is_compiling():
             return states @ self.weight.t()
-        if states.shape[0] <= self.FEW:
+        if states.shape[0] <= FEW:
             if self.by_columns is None:
                 self.by_columns = self.weight.t().contiguous()
             return states @ self.by_columns
@@ -110,15 +109,15 @@ class Output:
 
 def attend_once(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None) -> Tensor:
     """Attention of one token a row: `query` (row, head, dim) over (row, head, token, dim). `visible` (row, head, 1,
-    token) is added to the energies. On CPU two batched products beat the fused function."""
-    if not query.is_cpu or query.dtype not in (torch.float32, torch.float64):
-        return attend(query.unsqueeze(2), keys, values, visible).squeeze(2)
+    token) is added to the energies. On CPU two batched products beat the fused function, but for a few rows."""
     rows, heads, dim = query.shape
+    if rows <= FEW or not query.is_cpu or query.dtype not in (torch.float32, torch.float64):
+        return attend(query.unsqueeze(2), keys, values, visible)
     query = query.reshape(rows * heads, 1, dim)
     keys, values = keys.flatten(0, 1).transpose(1, 2), values.flatten(0, 1)
     added = query.new_empty(1) if visible is None else visible.expand(-1, heads, -1, -1).flatten(0, 1)
     energies = torch.baddbmm(added, query, keys, beta=0 if visible is None else 1, alpha=dim**-0.5)
-    return torch.bmm(energies.softmax(-1), values).view(rows, heads, dim)
+    return torch.bmm(energies.softmax(-1), values)
 
 
 class FusedWeights:
@@ -286,7 +285,7 @@ class TorchBackend:
             else:
                 key, value = self._select(memory.narrow(3, 0, length), where)
             output = attend(query.transpose(1, 2), key, value, visible, is_causal=visible is None)
-            states = added(states, output.transpose(1, 2), layer.self_out, layer.self_norm)
+            states = added(states, output.transpose(1, 2).reshape(states.shape), layer.self_out, layer.self_norm)
             states = feed_forward(layer, states)
         states = states.view(rows, columns, -1)
         source = project(self.weights.source, states.flatten(0, 1))
@@ -442,7 +441,7 @@ class TorchBackend:
         else:
             memory[:, torch.arange(rows, device=self.device), :, positions] = new
         output = attend_once(projected[:, 0], *memory, visible)
-        return added(hidden_states, output, layer.self_out, layer.self_norm)
+        return added(hidden_states, output.reshape(hidden_states.shape), layer.self_out, layer.self_norm)
 
     def _attend_to_source(self, layer: DecoderLayerWeights, hidden_states: Tensor, key, value, visible) -> Tensor:
         if key is None:
@@ -450,6 +449,7 @@ class TorchBackend:
         else:
             query = project(layer.source_query, hidden_states)
             output = attend_once(query.view(query.shape[0], -1, self.head_dim), key, value, visible)
+        output = output.reshape(hidden_states.shape)
         return feed_forward(layer, added(hidden_states, output, layer.source_out, layer.source_norm))
 
     def _select(self, memory: Tensor, where: slice | Tensor) -> Tensor:
