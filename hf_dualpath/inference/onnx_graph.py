@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto, checker, helper, numpy_helper
 from torch import nn
 
-from ..model.torch_backend_dualpath import FusedWeights
+from ..model.torch_backend_dualpath import Affine, FusedWeights
 
 
 FLOAT, INTEGER = TensorProto.FLOAT, TensorProto.INT64
@@ -46,9 +46,9 @@ class Graph:
         self.nodes.append(helper.make_node(operator, list(inputs), names, domain=domain, **attributes))
         return names[0] if count == 1 else names
 
-    def project(self, states: str, weights) -> str:
+    def project(self, states: str, weights: Affine) -> str:
         """`states @ matrix + bias`, of (row, token, width)."""
-        bias, matrix = (weight.float().numpy() for weight in weights)
+        bias, matrix = weights.bias.float().numpy(), weights.weight.t().float().numpy()
         if not self.int8:
             return self("Add", self("MatMul", states, self.constant(matrix)), self.constant(bias))
         quantised, scale = quantise(matrix, axis=0)
@@ -158,8 +158,9 @@ class Steps:
         graph.output(states, "hidden_states", ["rows", 1, width])
         graph.output(graph("Concat", key, value, axis=-1), "first_new", ["rows", 1, 2 * width])
         if self.policy.is_learned:
-            bias, matrix = self.policy.q_proj.bias.detach(), self.policy.q_proj.weight.detach().t()
-            graph.output(graph.project(states, (bias * self.scale, matrix * self.scale)), "query", ["rows", 1, width])
+            projection = self.policy.q_proj
+            query = graph.project(states, Affine(projection.weight * self.scale, projection.bias * self.scale))
+            graph.output(query, "query", ["rows", 1, width])
 
     def encode(self):
         config, graph = self.config, Graph("encode", self.int8)
@@ -178,11 +179,9 @@ class Steps:
             states = graph.feed_forward(layer, states, config.activation_function)
         graph.output(graph("Concat", *kept, axis=-1), "read_new", ["rows", "new", 2 * layers * width])
         source = self.weights.source
-        graph.output(graph.project(states, source), "source_new", ["rows", "new", len(source[0])])
+        graph.output(graph.project(states, source), "source_new", ["rows", "new", len(source.bias)])
         if self.policy.is_learned:
-            projection = self.policy.k_proj
-            keys = graph.project(states, (projection.bias.detach(), projection.weight.detach().t()))
-            graph.output(keys, "policy_new", ["rows", "new", width])
+            graph.output(graph.project(states, Affine.of(self.policy.k_proj)), "policy_new", ["rows", "new", width])
         return graph.model()
 
     def ask(self):
@@ -227,7 +226,7 @@ class Steps:
         self.begin(graph, self.embedded(graph, self.model.model.decoder, tokens, positions), past)
         return graph.model()
 
-    def output_weights(self):
+    def output_weights(self) -> Affine:
         """Of the logits, in whole blocks. Padding is no word, so it is never the best."""
         weight = self.model.lm_head.weight.detach()
         bias = weight.new_zeros(len(weight))
@@ -235,4 +234,4 @@ class Steps:
             bias = self.model.final_logits_bias[0].clone()
         bias[self.config.pad_token_id] = -1e9
         more = -len(weight) % BLOCK
-        return nn.functional.pad(bias, (0, more), value=-1e9), nn.functional.pad(weight.t(), (0, more))
+        return Affine(nn.functional.pad(weight, (0, 0, 0, more)), nn.functional.pad(bias, (0, more), value=-1e9))

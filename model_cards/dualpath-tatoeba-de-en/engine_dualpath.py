@@ -178,6 +178,7 @@ class Engine:
         """Room grows by a step, then by doubling, so that a long stream seldom pays for it."""
         wanted, step = [self._slots], self.room_step
         for needed, there in zip((source_length, target_length), self._room[1:]):
+            needed = max(needed, 1)
             larger = -(-needed // step) * step if needed <= 32 else 1 << (needed - 1).bit_length()
             wanted.append(there if needed <= there else min(larger, self.backend.max_positions))
         if wanted != self._room:

@@ -27,18 +27,42 @@ def choose_best(logits: Tensor, streams: Sequence[TokenStream], pad_token_id: in
     return best(logits)
 
 
-Affine = tuple[Tensor, Tensor]  # a bias, and a matrix as `addmm` takes it
 SMALL = 2**18  # numbers of a matrix that a product reads twice as fast by columns: a copy of it costs little memory
 FEW = 4  # rows for which other operations are the fastest ones
 
 
-def affine(*projections: nn.Linear) -> Affine:
-    """One map for projections that take the same input; of a single large one it is a view."""
-    bias, weight = projections[0].bias.detach(), projections[0].weight.detach()
-    if len(projections) > 1:
-        bias = torch.cat([projection.bias for projection in projections]).detach()
-        weight = torch.cat([projection.weight for projection in projections]).detach()
-    return bias, weight.t().contiguous() if weight.numel() <= SMALL else weight.t()
+class Affine:
+    """`states @ weight.t() + bias`. In which order the numbers of a weight are read fastest depends on how many rows
+    there are; an order is a copy, made when it is first needed."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, by_columns: bool | None = None):
+        self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
+        self.by_columns = weight.numel() <= SMALL if by_columns is None else by_columns
+        self.plain = not (weight.is_cpu and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available())
+        self.matrix = self.packed = None
+
+    @classmethod
+    def of(cls, *projections: nn.Linear) -> "Affine":
+        """One map for projections that take the same input."""
+        if len(projections) == 1:
+            return cls(projections[0].weight, projections[0].bias)
+        return cls(*(torch.cat([getattr(each, name) for each in projections]) for name in ("weight", "bias")))
+
+    def __call__(self, states: Tensor) -> Tensor:
+        rows = states.shape[0]
+        if rows <= FEW and self.matrix is not None:
+            matrix = self.matrix
+        elif self.plain or torch.compiler.is_compiling():
+            matrix = self.weight.t()
+        elif rows <= FEW:
+            matrix = self.matrix = self.weight.t().contiguous() if self.by_columns else self.weight.t()
+        else:
+            if self.packed is None:
+                self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight)
+            if missing := -rows % (8 if rows <= 64 else 64):  # a new number of rows costs some ms at first
+                states = torch.nn.functional.pad(states, (0, 0, 0, missing))
+            return torch.ops.mkldnn._linear_pointwise(states, self.packed, self.bias, "none", [], "")[:rows]
+        return states @ matrix if self.bias is None else torch.addmm(self.bias, states, matrix)
 
 
 def norm(module: nn.LayerNorm) -> tuple:
@@ -46,18 +70,18 @@ def norm(module: nn.LayerNorm) -> tuple:
     return module.normalized_shape, module.weight.detach(), module.bias.detach(), module.eps
 
 
-def project(weights: Affine, states: Tensor) -> Tensor:
-    return torch.addmm(weights[0], states, weights[1])
+def embedded(stack, ids: Tensor, places: Tensor) -> Tensor:
+    """Tokens with the embeddings of their places."""
+    return torch.add(places, stack.embed_tokens(ids), alpha=stack.embed_scale)
 
 
-def added(states: Tensor, output: Tensor, weights: Affine, normalisation: tuple) -> Tensor:
+def added(states: Tensor, output: Tensor, project: Affine, normalisation: tuple) -> Tensor:
     """What attention or the feed-forward map found, projected, added and normalised."""
-    update = torch.addmm(weights[0], output, weights[1])
-    return torch.layer_norm(update.add_(states), *normalisation)
+    return torch.layer_norm(project(output).add_(states), *normalisation)
 
 
 def feed_forward(layer: "LayerWeights", states: Tensor) -> Tensor:
-    return added(states, layer.activation(project(layer.fc1, states)), layer.fc2, layer.final_norm)
+    return added(states, layer.activation(layer.fc1(states)), layer.fc2, layer.final_norm)
 
 
 class LayerWeights:
@@ -65,9 +89,9 @@ class LayerWeights:
 
     def __init__(self, layer):
         attention = layer.self_attn
-        self.self_qkv = affine(attention.q_proj, attention.k_proj, attention.v_proj)
-        self.self_out, self.self_norm = affine(attention.out_proj), norm(layer.self_attn_layer_norm)
-        self.fc1, self.fc2, self.activation = affine(layer.fc1), affine(layer.fc2), layer.activation_fn.forward
+        self.self_qkv = Affine.of(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.self_out, self.self_norm = Affine.of(attention.out_proj), norm(layer.self_attn_layer_norm)
+        self.fc1, self.fc2, self.activation = Affine.of(layer.fc1), Affine.of(layer.fc2), layer.activation_fn.forward
         self.final_norm = norm(layer.final_layer_norm)
 
 
@@ -75,8 +99,8 @@ class DecoderLayerWeights(LayerWeights):
     def __init__(self, layer):
         super().__init__(layer)
         attention = layer.encoder_attn
-        self.source_query = affine(attention.q_proj) if attention.is_soft else None
-        self.source_out, self.source_norm = affine(attention.out_proj), norm(layer.encoder_attn_layer_norm)
+        self.source_query = Affine.of(attention.q_proj) if attention.is_soft else None
+        self.source_out, self.source_norm = Affine.of(attention.out_proj), norm(layer.encoder_attn_layer_norm)
 
 
 def lazy_zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -84,27 +108,6 @@ def lazy_zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) 
     if device.type == "cpu" and dtype in (torch.float32, torch.float64):
         return torch.from_numpy(np.zeros(size, np.float32 if dtype == torch.float32 else np.float64))
     return torch.zeros(size, dtype=dtype, device=device)
-
-
-class Output:
-    """The scores of all words, where small models spend their time: reading the matrix. In which order its numbers are
-    read fastest depends on how many rows there are; each order is a copy, made when it is first needed."""
-
-    def __init__(self, weight: Tensor):
-        self.weight = weight.detach()
-        self.by_columns = self.packed = None
-        self.plain = not (weight.is_cpu and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available())
-
-    def __call__(self, states: Tensor) -> Tensor:
-        if self.plain or torch.compiler.is_compiling():
-            return states @ self.weight.t()
-        if states.shape[0] <= FEW:
-            if self.by_columns is None:
-                self.by_columns = self.weight.t().contiguous()
-            return states @ self.by_columns
-        if self.packed is None:
-            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight)
-        return torch.ops.mkldnn._linear_pointwise(states, self.packed, None, "none", [], "")
 
 
 def attend_once(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None) -> Tensor:
@@ -130,8 +133,8 @@ class FusedWeights:
         attentions = [layer.encoder_attn for layer in decoder.layers]
         names = ("k_proj", "v_proj") if attentions[0].is_soft else ("v_proj",)
         # What all layers keep of a source token.
-        self.source = affine(*(attention.get_submodule(name) for attention in attentions for name in names))
-        self.output = Output(model.lm_head.weight)
+        self.source = Affine.of(*(attention.get_submodule(name) for attention in attentions for name in names))
+        self.output = Affine(model.lm_head.weight, by_columns=True)  # where small models spend their time
         self.made_from = self.state(model)
 
     @staticmethod
@@ -183,7 +186,8 @@ class TorchBackend:
     def reserve(self, slots: int, source_length: int, target_length: int, used: int = 0):
         if slots and not self.slots:  # nobody is in the middle of a sentence: what has become of the model counts
             self.weights = FusedWeights.of(self.model)
-        self.device = self.model.device
+        self.dtype, self.device = self.model.dtype, self.model.device
+        kind = {"dtype": self.dtype, "device": self.device}
         config, heads = self.config, self.config.decoder_attention_heads
         encoder_heads, width = config.encoder_attention_heads, config.d_model
         self.shapes = {  # the first is that of each part (keys or values of a layer), the second that of each slot
@@ -200,7 +204,7 @@ class TorchBackend:
         self.slots = slots + (self.static and slots > 0)  # the last one takes what static shapes compute too much
         for name, (parts, shape) in self.shapes.items():
             old = self.__dict__.get(name)
-            size, kind = (*parts, self.slots, *shape), {"dtype": self.model.dtype, "device": self.device}
+            size = (*parts, self.slots, *shape)
             if old is not None and (old.shape, old.dtype, old.device) == (size, *kind.values()):
                 continue
             new = lazy_zeros(size, **kind)
@@ -212,7 +216,7 @@ class TorchBackend:
         # Row n of this table is what a head sees that stops at n: added to energies, or with hard alignment weights.
         positions = torch.arange(source_length, device=self.device)
         seen = positions <= positions[:, None] if self.is_soft else positions == positions[:, None]
-        self.seen = seen.to(self.model.dtype).log_() if self.is_soft else seen.to(self.model.dtype)
+        self.seen = seen.to(self.dtype).log_() if self.is_soft else seen.to(self.dtype)
 
     def move(self, slot: int, to: int):
         for name, (parts, _) in self.shapes.items():
@@ -269,14 +273,14 @@ class TorchBackend:
 
     def _encode(self, where, ids: Tensor, positions: Tensor, places: tuple | None, length: int):
         encoder = self.encoder
-        states = encoder.embed_tokens(ids) * encoder.embed_scale + encoder.embed_positions.weight[positions]
+        states = embedded(encoder, ids, encoder.embed_positions.weight[positions])
         visible = None  # whole sources: each token sees those before it
         if places is not None:
             visible = torch.arange(length, device=self.device) <= positions[:, None, :, None]  # row, 1, new, source
         heads, rows, columns = self.config.encoder_attention_heads, *ids.shape
         states = states.flatten(0, 1)
         for index, layer in enumerate(self.weights.encoder):
-            projected = project(layer.self_qkv, states).view(rows, columns, 3, heads, -1)
+            projected = layer.self_qkv(states).view(rows, columns, 3, heads, -1)
             query, new = projected[:, :, 0], projected[:, :, 1:]  # row, token, which, head, dim
             memory = self.read_memory[2 * index : 2 * index + 2]
             self._put_tokens(memory, where, places, new)
@@ -288,7 +292,7 @@ class TorchBackend:
             states = added(states, output.transpose(1, 2).reshape(states.shape), layer.self_out, layer.self_norm)
             states = feed_forward(layer, states)
         states = states.view(rows, columns, -1)
-        source = project(self.weights.source, states.flatten(0, 1))
+        source = self.weights.source(states.flatten(0, 1))
         source = source.view(rows, columns, -1, self.config.decoder_attention_heads, self.head_dim)
         self._put_tokens(self.source_memory, where, places, source)
         if self.is_learned:
@@ -383,8 +387,7 @@ class TorchBackend:
     def _begin(self, where, ids: Tensor, positions: int | Tensor, target_length: int):
         """Takes a target token in, up to the first decision."""
         decoder = self.decoder
-        places = decoder.embed_positions.weight[positions]
-        hidden_states = torch.add(places, decoder.embed_tokens(ids), alpha=decoder.embed_scale)
+        hidden_states = embedded(decoder, ids, decoder.embed_positions.weight[positions])
         memory = self._select(self.target_memory[:2].narrow(3, 0, target_length), where)
         visible = self._visible(positions, target_length)
         hidden_states = self._attend_to_self(self.weights.decoder[0], hidden_states, memory, positions, visible)
@@ -398,7 +401,7 @@ class TorchBackend:
         last = len(self.decoder.layers) - 1 if is_last else self.deciding[layer + 1]
         parts = 1 + self.is_soft
         source = self.source_memory[parts * first : parts * (last + is_last)].narrow(3, 0, length)
-        source = iter(self._select(source, where))
+        source = iter(self._select(source, where).unbind())
         memory = self._select(self.target_memory[2 * first + 2 : 2 * last + 2].narrow(3, 0, target_length), where)
         target = iter(memory.split(2)) if last > first else None
         written = self._visible(positions, target_length) if last > first else None
@@ -426,7 +429,7 @@ class TorchBackend:
         if isinstance(positions, int):
             return None
         later = torch.arange(length, device=self.device) > positions[:, None]
-        hidden = torch.zeros(later.shape, dtype=self.model.dtype, device=self.device).masked_fill_(later, -torch.inf)
+        hidden = torch.zeros(later.shape, dtype=self.dtype, device=self.device).masked_fill_(later, -torch.inf)
         return hidden[:, None, None]
 
     def _attend_to_self(
@@ -434,20 +437,20 @@ class TorchBackend:
     ) -> Tensor:
         """Stores a token's key and value beside those before it, and attends to all."""
         _, rows, heads, _, dim = memory.shape
-        projected = project(layer.self_qkv, hidden_states).view(rows, 3, heads, dim)
+        projected = layer.self_qkv(hidden_states).view(rows, 3, heads, dim)
         new = projected[:, 1:]  # row, key or value, head, dim
         if isinstance(positions, int):
             memory.select(3, positions).copy_(new.transpose(0, 1))
         else:
             memory[:, torch.arange(rows, device=self.device), :, positions] = new
-        output = attend_once(projected[:, 0], *memory, visible)
+        output = attend_once(projected[:, 0], *memory.unbind(), visible)
         return added(hidden_states, output.reshape(hidden_states.shape), layer.self_out, layer.self_norm)
 
     def _attend_to_source(self, layer: DecoderLayerWeights, hidden_states: Tensor, key, value, visible) -> Tensor:
         if key is None:
             output = visible @ value
         else:
-            query = project(layer.source_query, hidden_states)
+            query = layer.source_query(hidden_states)
             output = attend_once(query.view(query.shape[0], -1, self.head_dim), key, value, visible)
         output = output.reshape(hidden_states.shape)
         return feed_forward(layer, added(hidden_states, output, layer.source_out, layer.source_norm))

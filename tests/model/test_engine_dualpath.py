@@ -125,7 +125,7 @@ def test_weights_are_fused_once_and_follow_the_model():
     assert torch.equal(other.generate(tokens), model.generate(tokens))
     before = FusedWeights.of(model)
     model.to(torch.float64)
-    assert FusedWeights.of(model) is not before and FusedWeights.of(model).source[0].dtype == torch.float64
+    assert FusedWeights.of(model) is not before and FusedWeights.of(model).source.weight.dtype == torch.float64
     optimizer = torch.optim.SGD(model.parameters(), lr=10.0)
     model.train()(tokens, labels=tokens).loss.backward()
     before = FusedWeights.of(model)
