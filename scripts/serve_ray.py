@@ -2,7 +2,7 @@
 
     pip install "hf_dualpath[ray]"
     python scripts/serve_ray.py --model DIR --replicas 2 --max-replicas 16        # this machine
-    serve build scripts.serve_ray:application -o serve.yaml && serve deploy serve.yaml    # a cluster
+    serve build serve_ray:application --app-dir scripts -o serve.yaml && serve deploy serve.yaml    # a cluster
 
 Each replica is a whole service with a process of its own for each model. A WebSocket stays with its replica. When a
 replica dies its clients connect again, to another one, and begin their unfinished sentence again there (see

@@ -72,10 +72,10 @@ def local(arguments: Namespace) -> tuple["SimultaneousTranslator", Callable[[lis
 
 def remote(arguments: Namespace) -> tuple["RemoteTranslator", Callable[[list[str]], list[str]]]:
     """A model at a service."""
+    from ..model.dials_dualpath import Dials
     from .client import RemoteTranslator
 
-    names = ("write_threshold", "min_lag", "max_lag", "wait_k")
-    dials = {name: value for name in names if (value := vars(arguments)[name]) is not None}
+    dials = Dials.given_in(arguments)
 
     def connect() -> RemoteTranslator:
         return RemoteTranslator(arguments.server, arguments.direction, arguments.model, arguments.room, **dials)

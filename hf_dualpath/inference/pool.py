@@ -41,11 +41,11 @@ class StreamPool:
         self.touched: set[Session] = set()  # by who feeds them, since they were last looked at
         self._news: set[Session] = set()
 
-    def open(self, **dials) -> "Session":
-        """A new text; `dials` replace the translator's."""
+    def open(self, remembers: bool = True, **dials) -> "Session":
+        """A new text; `dials` replace the translator's. `remembers` is as in [`TextStream`]."""
         if self.max_sessions is not None and len(self.sessions) >= self.max_sessions:
             raise ValueError(f"All {self.max_sessions} streams are taken: close one first.")
-        session = Session(self, **dials)
+        session = Session(self, remembers, **dials)
         self.sessions.add(session)
         return session
 
@@ -71,7 +71,7 @@ class StreamPool:
 class Session(TextStream):
     """One text of a [`StreamPool`]."""
 
-    def __init__(self, pool: StreamPool, **dials):
+    def __init__(self, pool: StreamPool, remembers: bool = True, **dials):
         made = pool.translator
         self._pool, self._collected, self._closed = pool, [], False
         self._seconds_before = 0.0
@@ -82,6 +82,7 @@ class Session(TextStream):
             made.splitter,
             made.max_sentence_words,
             engine=pool.engine,
+            remembers=remembers,
             **(made.dials | dials),
         )
 

@@ -22,6 +22,8 @@ class TextStream:
         model: One direction with `open_engine` and `stream_settings`, of any policy but offline.
         source_tokenizer, target_tokenizer: Its tokenizers, in that order.
         splitter, max_sentence_words: See [`SimultaneousTranslator`].
+        remembers (`bool`, *optional*, defaults to `True`):
+            `words` and `path` are those of the whole text; without it, so that nothing grows, of the sentence alone.
         engine ([`Engine`], *optional*): Where sentences are opened; by default an engine of its own.
         dials: Arguments of `stream_settings`.
     """
@@ -34,9 +36,10 @@ class TextStream:
         splitter: Callable[[str | None], Splitter] | None = SentenceSplitter,
         max_sentence_words: int | None = None,
         engine=None,
+        remembers: bool = True,
         **dials,
     ):
-        self.model = model
+        self.model, self.remembers = model, remembers
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
         self.splitter, self.max_sentence_words = splitter, max_sentence_words
         self.dials, self._settings = dials, model.stream_settings(**dials)
@@ -54,7 +57,7 @@ class TextStream:
             self._stream.close()
         self.words: list[str] = []  # written
         self.path: list[int] = []  # source words read before each of them
-        self.words_read = self.tokens_read = 0
+        self.words_read = self.tokens_read = self.words_written = 0
         self.seconds = 0.0  # of computing since the last word; who ticks the engine adds to it
         self._finished = False
         self._source = WordCutter()
@@ -72,7 +75,10 @@ class TextStream:
         self._assembler = WordAssembler(self.target_tokenizer)
         self._unread: deque[list] = deque()  # [source word, its tokens still to be read]
         self._sentence: list[str] = []  # source words read
-        self._first_word = len(self.words)
+        self._first_word = self.words_written
+        if not self.remembers:
+            self.words.clear()
+            self.path.clear()
         self._ended = False  # all of the sentence is fed
 
     @property
@@ -153,11 +159,12 @@ class TextStream:
     def _events(self) -> Iterator[Event]:
         yield from self._follow()
         if self._ended and self._stream.done:
+            count = self.words_written - self._first_word
             end = SentenceEnd(
                 source=" ".join(self._sentence),
-                target=" ".join(self.words[self._first_word :]),
+                target=" ".join(self.words[len(self.words) - count :]),
                 source_span=(self.words_read - len(self._sentence), self.words_read),
-                target_span=(self._first_word, len(self.words)),
+                target_span=(self._first_word, self.words_written),
             )
             self._start_sentence()
             self._feed_sentence()
@@ -204,6 +211,7 @@ class TextStream:
         if word is None:
             return
         seconds, self.seconds = self.seconds, 0.0
+        self.words_written += 1
         self.words.append(word)
         self.path.append(self.words_read)
         yield Write(word, self.words_read, self.tokens_read, seconds)

@@ -26,7 +26,7 @@ class Pool:
     def __init__(self):
         self.sessions = set()
 
-    def open(self, **dials):
+    def open(self, remembers=True, **dials):
         if dials.get("max_lag") == 0:
             raise ValueError("`max_lag` is at least 1.")
         session = Session(self, dials)

@@ -211,6 +211,8 @@ def test_whole_texts(server):
     [
         ({"text": "a", "model": "third"}, 404, "third"),
         ({"text": "a", "dials": {"max_lag": 0}}, 400, "at least 1"),
+        ({"text": "a", "dials": {"max_lag": 0}, "stream": True}, 400, "at least 1"),
+        ({"text": "a", "dial": {"max_lag": 3}}, 422, "dial"),
         ({"text": "a " * 20_000}, 429, "at most"),
         ({"text": "a" * 100_000}, 413, "at most"),
         ({"texts": "a"}, 422, "text"),
@@ -342,6 +344,28 @@ def test_a_slow_client_is_not_waited_for():
             eventually(lambda: server.metric("dualpath_refusals_total") == 1, 60)
             assert not [stream for stream in server.service.streams.values() if not stream.feed.over]
             assert closing(slow) == (Close.TOO_SLOW.code, Close.TOO_SLOW.reason)
+
+
+def test_a_slow_reader_of_a_whole_text_learns_why_it_ends():
+    text = "wort " * 19_000
+    with Serving(["model"], Limits(kept_events=500)) as server, sockets.socket() as narrow:
+        narrow.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
+        host, port = server.address.split(":")
+        narrow.connect((host, int(port)))
+        body = json.dumps({"text": text, "stream": True}).encode()
+        narrow.sendall(
+            f"POST /v1/translate HTTP/1.1\r\nHost: {server.address}\r\nContent-Type: application/json\r\n"
+            f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        streams = server.service.streams.values()
+        eventually(lambda: any(reader.stopped.done() for stream in streams for reader in stream.feed.readers))
+        answer = b"".join(iter(lambda: narrow.recv(65536), b"")).decode()
+        assert answer.startswith("HTTP/1.1 200") and Close.TOO_SLOW.reason in answer.split("event: ")[-1]
+        assert server.metric("dualpath_refusals_total") == 1
+        # Nobody reads a text that is answered as a whole, however far it gets at once.
+        status, answer = server.request("/v1/translate", {"text": text})
+        assert status == 200 and json.loads(answer)["text"] == text.strip().upper()
 
 
 def test_the_token():

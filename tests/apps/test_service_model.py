@@ -105,7 +105,10 @@ def test_translate_speaks_to_a_service(server, checkpoint, capsys, tmp_path):
 def test_mistakes_get_one_sentence(server, checkpoint, capsys, tmp_path):
     assert "There is no service" in fails(capsys, "translate", "--server", "http://127.0.0.1:1", "Hund")
     assert "there are" in fails(capsys, "translate", "--server", server.url, "--model", "other", "Hund")
-    assert "service's choice" in fails(capsys, "translate", "--server", server.url, "--no-sentences", "Hund")
+    for options in (["--no-sentences"], ["--policy", "wait_k"], ["--backend", "onnx"], ["--device", "cpu"]):
+        message = fails(capsys, "translate", "--server", server.url, *options, "Hund")
+        assert message.startswith("dualpath: " + options[0]) and "service's choice" in message
+    assert "is no dial of this model" in fails(capsys, "translate", "--server", server.url, "--agreement", "9", "Hund")
     assert "give --server" in fails(capsys, "translate", "--model", checkpoint, "--room", "a", "Hund")
     (tmp_path / "x.srt").write_text("no times", encoding="utf-8")
     assert "neither SRT" in fails(capsys, "translate", "--model", checkpoint, "--file", str(tmp_path / "x.srt"))

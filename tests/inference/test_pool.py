@@ -57,6 +57,23 @@ def test_a_pool_gives_what_streams_give(translator, data):
         assert session.done and session.text == alone.text and session.words_read == len(text.split())
 
 
+def test_a_session_that_forgets_does_not_grow(translator):
+    """It says the same as one that remembers, and keeps the words of a sentence alone."""
+    pool = StreamPool(translator)
+    both = [pool.open(remembers=remembers) for remembers in (True, False)]
+    found, most = [[], []], 0
+    for _ in range(20):
+        for session in both:
+            session.push("Ein Hund. Der Hund läuft. ")
+        while pool.step():
+            most = max(most, len(both[1].words), len(both[1].path))
+            for session, events in zip(both, found):
+                events += session.take()
+    assert timeless(found[0]) == timeless(found[1])
+    longest = max(len(event.target.split()) for event in found[0] if isinstance(event, SentenceEnd))
+    assert most <= longest < len(both[0].words) and both[1].words_written == len(both[0].words)
+
+
 @pytest.mark.parametrize("policy", ["shared_path", "mma", "wait_k"])
 def test_a_session_is_a_translator_alone(tokenizer, policy):  # noqa: F811
     translator = make_translator(tokenizer, policy)

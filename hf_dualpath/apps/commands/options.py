@@ -36,7 +36,7 @@ def add_loading(parser: argparse.ArgumentParser):
     )
     hub.add_argument(
         "--policy",
-        help="when to write: wait_k, local_agreement (default for the Hub's), align_att, or a registered one",
+        help="when to write: wait_k, local_agreement (default for the Hub's) or align_att",
     )
     hub.add_argument("--source-language", help="in the translator's codes, such as deu_Latn for NLLB")
     hub.add_argument("--target-language", help="the same")

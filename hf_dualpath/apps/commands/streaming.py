@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from .options import SHIPPED, add_dials, add_model_arguments, given_dials, loading_of
+from .options import LOADING, SHIPPED, add_dials, add_model_arguments, given_dials, loading_of
 
 
 def add_translate(commands):
@@ -56,8 +56,12 @@ def add_translate(commands):
             arguments.model = SHIPPED if arguments.model is None else arguments.model
             if arguments.room is not None or arguments.model is None:
                 raise ValueError("A room is at a service: give --server." if arguments.room else "Give --model.")
-        elif arguments.no_sentences or arguments.max_sentence_words:
-            raise ValueError("How sentences end is the service's choice: see `dualpath serve --help`.")
+        else:
+            theirs = (*LOADING, "no_sentences", "max_sentence_words")
+            for name in theirs:
+                if getattr(arguments, name) != parser.get_default(name):
+                    option = "--" + name.replace("_", "-")
+                    raise ValueError(f"{option} is the service's choice: see `dualpath serve --help`.")
         from ..translate import translate
 
         translate(arguments)

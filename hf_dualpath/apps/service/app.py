@@ -1,5 +1,6 @@
 """The service on the web: FastAPI over [`Service`]."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,7 +9,7 @@ from fastapi import FastAPI, HTTPException, Request, Response, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from ... import __version__
 from .access import Access
@@ -39,6 +40,7 @@ WebSocket /v1/rooms/NAME/captions
 class Text(BaseModel):
     """A whole text."""
 
+    model_config = ConfigDict(extra="forbid")
     text: str
     model: str | None = None
     direction: str | None = Field(None, examples=["de-en"])
@@ -114,6 +116,7 @@ def create_app(service: Service, access: Access | None = None) -> FastAPI:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         """What is wrong, without what was sent: not all that can be sent can be sent back."""
+        service.metrics.refusals.labels(Close.BAD_REQUEST.name.lower()).inc()
         mistakes = [{name: mistake[name] for name in ("type", "loc", "msg")} for mistake in error.errors()]
         return Response(json.dumps({"detail": mistakes}), 422, media_type="application/json")
 
@@ -131,16 +134,18 @@ def create_app(service: Service, access: Access | None = None) -> FastAPI:
         stream.left_at = None
         stream.take_all(text.text)
         if text.stream:
-            return StreamingResponse(sent_events(service, stream), media_type="text/event-stream")
-        sentences = []
+            events = sent_events(service, stream)
+            first = await anext(events)  # what is wrong with the request is said before it is answered
+            return StreamingResponse(preceded(first, events), media_type="text/event-stream")
+        found = Sentences()
+        stream.followers.append(found)
         try:
-            async for event in texts_of(stream):
-                event = json.loads(event)
-                if event["event"] == "sentence_end":
-                    sentences.append(Sentence(source=event["source"], target=event["target"]))
+            await found.over.wait()
         finally:
             service.drop(stream)
-        return Translation(text=" ".join(s.target for s in sentences if s.target), sentences=sentences)
+        if stream.refusal is not None:
+            raise stream.refusal
+        return Translation(text=" ".join(s.target for s in found.sentences if s.target), sentences=found.sentences)
 
     # Streams and rooms
 
@@ -233,23 +238,40 @@ def number(text: str) -> int:
     return int(text)
 
 
-async def texts_of(stream: Stream) -> AsyncIterator[str]:
-    """All events of a stream that nobody else reads, as JSON; raises why it failed."""
-    with Reader(stream.feed, 0) as reader:
-        async for text in reader:
-            yield text
-            if reader.stopped.done():
-                break
-    if stream.refusal is not None:
-        raise stream.refusal
+class Sentences:
+    """Follows a stream for its sentences."""
+
+    def __init__(self):
+        self.sentences: list[Sentence] = []
+        self.over = asyncio.Event()
+
+    def add(self, event: dict):
+        if event["event"] == "sentence_end":
+            self.sentences.append(Sentence(source=event["source"], target=event["target"]))
+        elif event["event"] == "end":
+            self.over.set()
 
 
 async def sent_events(service: Service, stream: Stream) -> AsyncIterator[str]:
-    """The same as server-sent events."""
+    """All events of a stream as server-sent events. What goes wrong before the first of them is raised."""
+    begun = False
     try:
-        async for text in texts_of(stream):
-            yield f"event: {json.loads(text)['event']}\ndata: {text}\n\n"
+        with Reader(stream.feed, 0) as reader:
+            async for batch in reader.batches():
+                begun = True
+                yield "".join(f"event: {json.loads(text)['event']}\ndata: {text}\n\n" for text in batch)
+            if reader.stopped.done():
+                raise reader.stopped.result()
     except Refusal as refusal:
+        if not begun:
+            raise
+        service.metrics.refusals.labels(refusal.close.name.lower()).inc()
         yield f"event: error\ndata: {json.dumps({'event': 'error', 'message': str(refusal)})}\n\n"
     finally:
         service.drop(stream)
+
+
+async def preceded(first: str, rest: AsyncIterator[str]) -> AsyncIterator[str]:
+    yield first
+    async for text in rest:
+        yield text

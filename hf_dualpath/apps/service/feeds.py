@@ -50,6 +50,7 @@ class Reader:
     def stop(self, refusal: Refusal):
         if not self.stopped.done():
             self.stopped.set_result(refusal)
+        self.wake.set()
 
     def __enter__(self) -> "Reader":
         self.feed.readers.add(self)
@@ -58,14 +59,21 @@ class Reader:
     def __exit__(self, *_):
         self.feed.readers.discard(self)
 
-    async def __aiter__(self) -> AsyncIterator[str]:
-        while True:
+    async def batches(self) -> AsyncIterator[list[str]]:
+        """What is there, together, until the feed is over or this reader is stopped."""
+        while not self.stopped.done():
             self.wake.clear()
-            behind = self.feed.seq - self.seq
-            for text in [self.feed.kept[-place] for place in range(behind, 0, -1)]:
+            last = self.feed.seq
+            if behind := last - self.seq:
+                yield [self.feed.kept[-place] for place in range(behind, 0, -1)]
+                self.seq = last
+            elif self.feed.over:
+                return
+            else:
+                await self.wake.wait()
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        async for batch in self.batches():
+            for text in batch:
                 yield text
                 self.seq += 1
-            if self.feed.over and self.seq == self.feed.seq:
-                return
-            if self.seq == self.feed.seq:
-                await self.wake.wait()

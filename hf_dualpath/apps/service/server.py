@@ -42,6 +42,7 @@ class Server(uvicorn.Server):
         await self.service.finish()
         await asyncio.sleep(0.1)  # for the closing frames
         await super().shutdown(sockets)
+        await self.service.stop()  # now: a signal that was caught is raised again before `serve` returns
 
 
 def bind(host: str, port: int) -> socket.socket:

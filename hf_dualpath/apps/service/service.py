@@ -32,7 +32,7 @@ class Service:
     def __init__(self, models: list[str], limits: Limits | None = None, **options):
         self.limits, self.metrics = limits or Limits(), Metrics()
         self.workers = {
-            name: Worker(name, {"path": model, "slots": limits.streams, **options}, self.metrics)
+            name: Worker(name, {"path": model, "slots": self.limits.streams, **options}, self.metrics)
             for name, model in model_names(models).items()
         }
         self.streams: dict[str, Stream] = {}
@@ -60,6 +60,8 @@ class Service:
         for stream in list(self.streams.values()):
             for reader in stream.feed.readers:
                 reader.stop(Refusal(Close.SHUTDOWN))
+            if not stream.feed.readers:  # its client has gone, or waits for the whole text
+                stream.fail(Refusal(Close.SHUTDOWN))
         for room in self.rooms.open.values():
             for reader in room.readers:
                 reader.stop(Refusal(Close.SHUTDOWN))

@@ -55,7 +55,7 @@ class Desk:
         try:
             if kind == "open":
                 direction, dials = arguments
-                self.sessions[stream] = session = self.pools[direction].open(**dials)
+                self.sessions[stream] = session = self.pools[direction].open(remembers=False, **dials)
                 self.names[session] = stream
             elif stream not in self.sessions:
                 return None  # it could not be opened, or is done: what was still on its way is dropped
