@@ -348,7 +348,7 @@ def test_a_slow_client_is_not_waited_for():
 
 def test_a_slow_reader_of_a_whole_text_learns_why_it_ends():
     text = "wort " * 19_000
-    with Serving(["model"], Limits(kept_events=500)) as server, sockets.socket() as narrow:
+    with Serving(["model"], Limits(kept_events=500, text_characters=100_000)) as server, sockets.socket() as narrow:
         narrow.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
         host, port = server.address.split(":")
         narrow.connect((host, int(port)))

@@ -91,6 +91,7 @@ class Worker:
             for stream, events, done in json.loads(line):
                 if stream in self.streams:
                     self.streams[stream].hear(events, done)
+            await asyncio.sleep(0)  # readers have their turn, however many lines are there
 
     # Streams
 
