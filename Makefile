@@ -29,7 +29,7 @@ test-slow: $(VENV)/.installed-test ## the tests that train
 	$(BIN)/python -m pytest -q -m slow
 
 test-flakes: $(VENV)/.installed-test ## the suite three times, each in another order
-	for seed in 1 2 3; do $(BIN)/python -m pytest -q -n 2 -o addopts="-m 'not slow' --strict-markers" --randomly-seed=$$seed || exit 1; done
+	for seed in 1 2 3; do FUZZ_AT_RANDOM=1 $(BIN)/python -m pytest -q -n 2 -o addopts="-m 'not slow' --strict-markers" --randomly-seed=$$seed || exit 1; done
 
 test-two-processes: COUNT ?= 100
 test-two-processes: $(VENV)/.installed-test ## what the tests run on two processes, again and again

@@ -23,7 +23,7 @@ LONGEST_WAIT = 3.0  # seconds that a caption waits for more words
 SHORTEST, LONGEST = 1.0, 7.0  # seconds for which a caption is shown
 SECONDS_A_CHARACTER = 0.05  # to read it
 
-TIME = r"(?:(\d+):)?(\d{1,2}):(\d{2})[.,](\d{3})"
+TIME = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{2})[.,](\d{3})"
 TIMES = re.compile(rf"^\s*{TIME}\s+-->\s+{TIME}")
 TAGS = re.compile(r"<[^>]*>|\{\\[^}]*\}")
 

@@ -88,8 +88,9 @@ def main(arguments: list[str] | None = None):
         sys.exit(141)
     except KeyboardInterrupt:
         sys.exit(130)
-    except (ValueError, OSError, FloatingPointError, ImportError) as error:
-        if parsed.debug:
+    except (ValueError, OSError, ArithmeticError, ImportError, MemoryError, RuntimeError) as error:
+        is_expected = not isinstance(error, RuntimeError) or "allocate" in str(error)  # torch has no room
+        if parsed.debug or not is_expected:
             raise
         sys.exit(f"dualpath: {error}")
     except StrictDataclassError as error:  # sizes that make no model; the library puts a line of its own before ours

@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+from ..inference.splitting import whole_words
 from ..inference.streaming import SimultaneousTranslator
 from .view import History, grid_svg, replay_html
 
 
 def record(translator: SimultaneousTranslator, text: str) -> History:
     """The history of a text that arrives word by word."""
-    return History().add(translator.fork().stream(word + " " for word in text.split()))
+    return History().add(translator.fork().stream(word + " " for word in whole_words(text)))
 
 
 def write_replay(history: History, output: str | Path, title: str, seconds: float = 0.5):

@@ -9,6 +9,7 @@ from torch.nn.functional import one_hot
 
 from ..inference.batches import encode_source
 from ..inference.checkpoints import load_config, load_directions
+from ..inference.splitting import replace_surrogates
 from ..model.configuration_dualpath import DualPathConfig, SiMTConfig
 from ..model.policies_dualpath import Dials
 from ..paths.duality import transpose_path
@@ -134,6 +135,7 @@ def path_pictures(
     if translation is None:
         labels = model.eval().generate(ids, **given)[:, 1:]
     else:
+        translation = replace_surrogates(translation)
         labels = torch.tensor([encode_source(target_tokenizer, translation)], device=model.device)
     source, target = (_pieces(t, i) for t, i in ((source_tokenizer, ids[0]), (target_tokenizer, labels[0])))
     rows = [[picture] for picture in _paths(name, model, ids, labels, source, target, heads, given)]

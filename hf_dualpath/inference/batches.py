@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tqdm.auto import tqdm
 
-from .splitting import SentenceCutter, SentenceSplitter, Splitter, whole_words
+from .splitting import SentenceCutter, SentenceSplitter, Splitter, replace_surrogates, whole_words
 from .words import WordAssembler
 
 
@@ -197,7 +197,7 @@ def encode_sources(
 
     A sentence is a text, or a list of its words. Of a word only the first `longest_word` tokens count.
     """
-    sentences = [text.split() if isinstance(text, str) else text for text in texts]
+    sentences = [replace_surrogates(text).split() if isinstance(text, str) else text for text in texts]
     words = sorted({word for sentence in sentences for word in sentence})
     found = tokenizer(words, add_special_tokens=False)["input_ids"] if words else []
     tokens = {word: pieces[:longest_word] for word, pieces in zip(words, found)}

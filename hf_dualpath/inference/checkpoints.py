@@ -1,5 +1,6 @@
 """Whole checkpoints: loading one direction, averaging the last ones of a run, and publishing one on the Hub."""
 
+import contextlib
 import glob
 import hashlib
 import json
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+import yaml
 from huggingface_hub import HfApi, ModelCard, ModelCardData, get_token, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
 from safetensors import SafetensorError
@@ -91,6 +93,7 @@ def default_device() -> torch.device:
 
 def usable_device(device: str | torch.device) -> torch.device:
     try:
+        torch.zeros(1, device=device).item()
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError) as error:  # a name that torch does not know, or a device that is not there
         raise ValueError(f"There is no device {str(device)!r} here; cpu is always there.") from error
@@ -243,9 +246,11 @@ def digest(path: Path, sync: bool = False) -> str:
 def damaged_file(folder: str | Path) -> str | None:
     """The first file of a marked checkpoint that is not as its mark says; the mark itself where it says nothing."""
     try:
-        marks = json.loads((Path(folder) / COMPLETE).read_text(encoding="utf-8") or "{}")  # empty before version 0.2
+        marks = json.loads((Path(folder) / COMPLETE).read_text(encoding="utf-8"))
         marks = [(str(name), int(size), str(sha256)) for name, (size, sha256) in marks.items()]
     except (ValueError, TypeError, AttributeError):
+        return COMPLETE
+    if not marks:
         return COMPLETE
     for name, size, sha256 in marks:
         path = Path(folder) / name
@@ -334,8 +339,12 @@ def card_of_the_mean(folders: Sequence[Path]) -> ModelCard:
     """The card of the run that the checkpoints are from, without its claim to results: these are other weights."""
     card = folders[-1].parent / "README.md"
     is_of_a_run = re.fullmatch(r"checkpoint-\d+", folders[-1].name)
+    loaded = None
     if is_of_a_run and card in published_files(folders[-1].parent):
-        card = ModelCard.load(card)
+        with contextlib.suppress(yaml.YAMLError, ValueError):  # a header that nobody can read
+            loaded = ModelCard.load(card)
+    if loaded is not None:
+        card = loaded
         card.data.eval_results = card.data.model_name = None
     else:
         tags = ["simultaneous-translation", "hf_dualpath"]

@@ -269,6 +269,8 @@ class SiMTModel(SiMTPreTrainedModel):
         **kwargs,
     ) -> SiMTModelOutput:
         if encoder_outputs is None:
+            if attention_mask is not None:
+                check_right_padding(attention_mask)
             encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
         elif not isinstance(encoder_outputs, BaseModelOutput):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
@@ -430,8 +432,8 @@ class SiMTForConditionalGeneration(CheckedLoadingMixin, SiMTPreTrainedModel, Sim
             dials ([`Dials`], *optional*): Latency dials of the hard path.
             kwargs: `encoder_outputs`, `past_key_values`, `use_cache`, `output_attentions`, `output_hidden_states`.
         """
-        if attention_mask is not None:
-            check_right_padding(attention_mask)
+        if attention_mask is None and input_ids is not None:
+            attention_mask = (input_ids != self.config.pad_token_id).long()
         if labels is not None and decoder_input_ids is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         first = "expected" if path == "both" else path

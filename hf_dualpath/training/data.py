@@ -139,6 +139,14 @@ def as_text(value, origin: str) -> str:
     return "" if value is None else replace_surrogates(str(value))
 
 
+def check_folder(dataset: str):
+    """Refuses tables without types: the library guesses numbers, empty values and the place of columns."""
+    files = sorted(Path(dataset).rglob("*")) if Path(dataset).is_dir() else []
+    table = next((file for file in files if {".csv", ".tsv"}.intersection(file.suffixes)), None)
+    if table is not None:
+        raise DataError(f"{table}: a `dataset` folder holds .jsonl or .parquet files; give a table as `train_file`.")
+
+
 def load_pairs(arguments: DataArguments) -> DatasetDict:
     """The splits that the arguments name, each with the columns `source` and `target`."""
     root = Path(arguments.data_dir or ".")
@@ -156,6 +164,7 @@ def load_pairs(arguments: DataArguments) -> DatasetDict:
         if (Path(arguments.dataset) / "dataset_dict.json").is_file():
             found = load_from_disk(arguments.dataset)
         else:
+            check_folder(arguments.dataset)
             found = load_dataset(arguments.dataset, arguments.dataset_config)
         for split in SPLITS:
             if split in found:

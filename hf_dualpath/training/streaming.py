@@ -18,7 +18,7 @@ from datasets.distributed import split_dataset_by_node
 
 from ..errors import DataError
 from .arguments import DataArguments
-from .data import SPLITS, MaxTokenBatchSampler, as_text, load_pairs
+from .data import SPLITS, MaxTokenBatchSampler, as_text, check_folder, load_pairs
 
 
 BUFFER = 100_000  # pairs that are shuffled and sorted together
@@ -107,6 +107,7 @@ def load_stream(arguments: DataArguments) -> DatasetDict:
             "`long_pair_repeats` counts all pairs first, and a stream is never read as a whole: leave it at 1."
         )
     splits = load_pairs(replace(arguments, dataset=None, max_train_pairs=None))
+    check_folder(arguments.dataset)
     found = load_dataset(arguments.dataset, arguments.dataset_config, streaming=True)
     names = (
         arguments.source_column or arguments.source_language,

@@ -279,6 +279,8 @@ class SimultaneousGenerationMixin(GenerationMixin):
             ids = settings[name] if several else [settings[name]]
             if settings[name] is not None and not all(map(self.is_token, ids)):
                 raise ValueError(f"`{name}` is a token of the vocabulary, not {settings[name]}.")
+        if self.config.pad_token_id in end_tokens_of(config):
+            raise ValueError("`eos_token_id` is the model's padding, which is never written: nothing would end.")
         self._prepare_special_tokens(config, device=self.device)
         minimum = max(config.min_length or 0, (config.min_new_tokens or 0) + 1)
         given, config.min_length, config.min_new_tokens = (config.min_length, config.min_new_tokens), None, None

@@ -18,6 +18,7 @@ from fnmatch import fnmatch
 from itertools import zip_longest
 from pathlib import Path
 
+import torch
 import yaml
 
 from hf_dualpath.evaluation.comparison import at_latency, contests, load_systems
@@ -84,10 +85,12 @@ def train_one(plan: dict, name: str, runs: Path, data_dir: Path, seed: int):
     print(f"{name}: done", flush=True)
 
 
-def evaluate(plan: dict, runs: Path, data_dir: Path, names: list[str], sets: list[str]):
+def evaluate(plan: dict, runs: Path, data_dir: Path, names: list[str], sets: list[str], timed: int | None = None):
+    """Measures what was not yet. With `timed`, the first so many sentences as live streams, for the time they take."""
+    measuring = {} if timed is None else {"stream": True, "limit": timed}
     for name in names:
         for test_set in sets:
-            report = runs / name / "reports" / test_set
+            report = runs / name / ("reports" if timed is None else "timed") / test_set
             if (report / "report.json").is_file():
                 continue
             files = plan["test_sets"][test_set]
@@ -97,12 +100,16 @@ def evaluate(plan: dict, runs: Path, data_dir: Path, names: list[str], sets: lis
                 settings, alignments = plan["runs"][name], []
                 model = runs / settings["streams"]
                 options = {key: value for key, value in settings.items() if key in ("policy", *Dials.names())}
+            options |= measuring
             found = evaluate_checkpoint(str(model), source, target, None, *alignments, progress=False, **options)
             found.save(report)
             print(f"{name}, {test_set}:\n{as_markdown(found.rows())}", flush=True)
 
 
 # Tables
+
+
+TIMES = ("AL (words)", "AL CA (words)", "ms per word")  # of live streams; CA: with the time that computing takes
 
 
 def measured(plan: dict, runs: Path, names: list[str], test_set: str) -> Iterator[dict]:
@@ -113,6 +120,8 @@ def measured(plan: dict, runs: Path, names: list[str], test_set: str) -> Iterato
             print(f"{name} was not measured on {test_set}: left out.", file=sys.stderr)
             continue
         summary = json.loads(file.read_text())
+        live = runs / name / "timed" / test_set / "report.json"
+        live = json.loads(live.read_text())["directions"] if live.is_file() else {}
         for direction, report in summary["directions"].items():
             figures = report["figures"]
             yield {
@@ -124,6 +133,7 @@ def measured(plan: dict, runs: Path, names: list[str], test_set: str) -> Iterato
                 **{metric: figures[f"{metric} (tokens)"] for metric in ("CR", "AP", "AL", "DAL")},
                 "word_AL": figures["AL (words)"],
                 **{metric: figures.get(metric) for metric in ("A_suf", "A_nec", "IoU")},
+                **{f"live {metric}": live.get(direction, {}).get("figures", {}).get(metric) for metric in TIMES},
                 "offline": report["reads_everything"],
             }
 
@@ -139,6 +149,8 @@ def tables(plan: dict, runs: Path, names: list[str], output: Path):
             continue
         write_csv(output / f"{test_set}.csv", rows)
         text += [f"## {test_set}", by_run(rows)]
+        if streams := [row for row in rows if row[f"live {TIMES[0]}"] is not None]:
+            text += ["What live streams cost, one at a time:", by_run_live(streams)]
         if len(files) > 2:  # with gold alignments: of paths, not of translation quality
             continue
         tests = list(paired(plan, runs, list(dict.fromkeys(row["run"] for row in rows)), test_set))
@@ -197,6 +209,12 @@ def write_csv(path: Path, rows: list[dict]):
     path.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")
 
 
+def by_run_live(rows: list[dict]) -> str:
+    columns = ("system", "run", "direction")
+    figures = [{metric: f"{row[f'live {metric}']:.2f}" for metric in TIMES} for row in rows]
+    return as_markdown([{name: row[name] for name in columns} | each for row, each in zip(rows, figures)]).rstrip()
+
+
 def share(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
@@ -224,6 +242,7 @@ def main():
     parser.add_argument("--data_dir", type=Path, help="Folder with the data that the recipe and the plan name.")
     parser.add_argument("--only", nargs="+", default=["*"], help="Only these runs; patterns such as 'dual*'.")
     parser.add_argument("--sets", nargs="+", help="Evaluate on these test sets; default: all of the plan.")
+    parser.add_argument("--timed", type=int, metavar="N", help="Evaluate N sentences as live streams, for their time.")
     parser.add_argument("--jobs", type=int, default=1, help="Runs to train at once.")
     parser.add_argument(
         "--seed",
@@ -247,7 +266,9 @@ def main():
         files = [arguments.data_dir / file for test_set in sets for file in plan["test_sets"][test_set]]
         if missing := [str(file) for file in files if not file.is_file()]:
             parser.error(f"there is no {', '.join(missing)}; --sets leaves a test set out")
-        evaluate(plan, arguments.runs, arguments.data_dir, names, sets)
+        if arguments.timed is not None:
+            torch.set_num_threads(1)
+        evaluate(plan, arguments.runs, arguments.data_dir, names, sets, arguments.timed)
     else:
         tables(plan, arguments.runs, names, arguments.output)
 

@@ -222,6 +222,13 @@ def test_an_argument_that_is_not_utf8(checkpoint):
     assert [event["word"] for event in events if event["event"] == "read"] == ["Der", "H\ufffdnd"]
 
 
+def test_half_characters_are_replaced_everywhere(checkpoint, tmp_path, capsys):
+    main(["plot-path", "--model", checkpoint, "H\udcffnd", "--translation", "d\udcffg"])
+    assert "H\ufffdnd" in capsys.readouterr().out
+    main(["replay", "--model", checkpoint, "H\udcffnd", "--output", str(tmp_path / "r.html")])
+    assert "H\ufffdnd" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
 def test_help_teaches(capsys):
     for arguments, words in (
         (["--help"], ("translate", "train", "tail -f")),

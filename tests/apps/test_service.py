@@ -240,6 +240,9 @@ def test_pages_about_itself(server):
     page = server.request("/docs")[1]
     assert "POST /v1/translate" in page and not re.search(r"(src|href)=\"?https?:", page)
     assert server.request("/assets/../app.py")[0] == 404
+    for path in ("/v1/stream", "/v1/rooms/talk"):
+        status, answer = server.request(path)
+        assert status == 426 and "WebSocket" in answer
 
 
 def test_metrics(server):

@@ -405,6 +405,9 @@ def test_special_tokens_are_honoured():
     first = int(started[0, 1])
     ended = model.generate(ids[:1], decoder_start_token_id=9, eos_token_id=[first, 1])
     assert ended[0].tolist() == [9, first]
+    for padding in (0, [1, 0]):
+        with pytest.raises(ValueError, match="never written"):
+            model.generate(ids, eos_token_id=padding)
     for name in TOKENS:
         for wrong in (40, True):
             with pytest.raises(ValueError, match=f"`{name}` is a token of the vocabulary"):

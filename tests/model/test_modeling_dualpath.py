@@ -263,6 +263,18 @@ def test_only_right_padding(make, wrong, train):
             model(ids[: len(padded)], padded, labels=ids[: len(padded)])
 
 
+def test_padding_is_told_from_tokens_where_there_is_no_mask():
+    """As `generate` and both directions together do."""
+    model = single_model().eval()
+    alone = model(torch.tensor([[5, 6, 1]]), labels=torch.tensor([[7, 1]])).loss
+    padded = model(torch.tensor([[5, 6, 1, 0, 0]]), labels=torch.tensor([[7, 1]])).loss
+    torch.testing.assert_close(padded, alone)
+    with pytest.raises(ValueError, match="padding on the right only"):
+        model(torch.tensor([[0, 5, 6, 1]]), labels=torch.tensor([[7, 1]]))
+    with pytest.raises(ValueError, match="padding on the right only"):
+        model.model(torch.full((1, 3), 5), torch.tensor([[0, 1, 1]]), torch.full((1, 2), 5))
+
+
 def test_the_backward_direction_needs_right_padding_too():
     ids = torch.full((1, 4), 5)
     for hole in (0, -100):

@@ -93,7 +93,9 @@ def test_from_a_plan_to_tables(tmp_path):
         script("experiments/plan.py", "evaluate", *where, *data)
     (tmp_path / "t.align").rename(tmp_path / "data" / "t.align")
     script("experiments/plan.py", "evaluate", *where, *data)
+    script("experiments/plan.py", "evaluate", *where, *data, "--timed", 3, "--sets", "test", "--only", "agreement")
     text = script("experiments/plan.py", "tables", *where, "--output", tmp_path / "tables")
+    assert "| Agreement | agreement | de-en | " in text, "the cost of a live stream"
     assert "| Wait-k | wait-2 |" in text and "A_nec de-en" in text
     assert (tmp_path / "tables" / "tables.md").read_text() == text
     assert "| Dual Paths | en-de |" in text and "| Wait-k | en-de |" not in text, "the curves leave variants out"
@@ -104,6 +106,8 @@ def test_from_a_plan_to_tables(tmp_path):
     report = json.loads((tmp_path / "runs/dual/reports/test/report.json").read_text())
     table = json.loads((tmp_path / "tables/test.json").read_text())
     figures = report["directions"]["de-en"]["figures"]
+    live = next(row for row in table if row["run"] == "agreement")
+    assert live["live AL CA (words)"] > live["live AL (words)"] and table[-1]["live AL CA (words)"] is None
     assert table[-2]["AL"] == figures["AL (tokens)"] and table[-2]["word_AL"] == figures["AL (words)"]
     assert drawn(tmp_path / "tables" / "test.png")
     runs = (tmp_path / "runs" / name for name in ("wait-2", "dual"))

@@ -20,6 +20,7 @@ from hf_dualpath.training.data import (
     read_table,
     tokenize_pairs,
 )
+from hf_dualpath.training.streaming import load_stream
 
 
 PAIRS = [("Der Hund läuft.", "The dog runs."), ("Die Katze schläft.", "The cat sleeps."), ("Ja.", "Yes.")]
@@ -168,6 +169,16 @@ def test_numbers_become_text(tmp_path):
     DatasetDict(train=Dataset.from_dict({"de": [1], "en": ["one"]})).save_to_disk(tmp_path / "set")
     pairs = load_pairs(arguments(tmp_path, dataset=str(tmp_path / "set")))["train"]
     assert pairs[0] == {"source": "1", "target": "one"}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_folder_of_tables_without_types_is_refused(streamed, tmp_path):
+    """The library would take 7 for a number, `NA` for nothing, and the first of three fields for an index."""
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "train.csv").write_text("de,en\nx,gut,good\n")
+    load = load_stream if streamed else load_pairs
+    with pytest.raises(DataError, match="train.csv: a `dataset` folder holds"):
+        load(arguments(tmp_path, dataset=str(tmp_path / "set")))
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from transformers import Trainer, TrainerCallback
 
 from hf_dualpath.inference.checkpoints import (
     average_checkpoints,
+    card_of_the_mean,
     digest,
     last_checkpoints,
     last_complete_checkpoint,
@@ -132,7 +133,10 @@ model-index:
 """
 
 
-@pytest.mark.parametrize("mark", ["[1]", "{", "3", '{"config.json": 5}', '{"config.json": ["x", 5]}', "\xff"])
+MARKS = ("", "{}", "[1]", "{", "3", '{"config.json": 5}', '{"config.json": ["x", 5]}', "\xff")
+
+
+@pytest.mark.parametrize("mark", MARKS)
 def test_a_mark_that_says_nothing(mark, tmp_path, caplog):
     for number in (2, 4):
         (tmp_path / f"checkpoint-{number}").mkdir()
@@ -147,6 +151,7 @@ def test_a_mark_that_says_nothing(mark, tmp_path, caplog):
 def test_copies_of_a_checkpoint_are_left_alone(tmp_path):
     for name in ("checkpoint-2", "checkpoint-best", "checkpoint-9-copy", "checkpoint-"):
         (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
         mark_complete(tmp_path / name)
     assert last_complete_checkpoint(tmp_path).endswith("checkpoint-2")
 
@@ -301,6 +306,12 @@ def test_a_run_that_was_killed_in_its_last_line_can_be_started_again(state, tmp_
 def test_half_a_card_has_no_results(card, tmp_path):
     (tmp_path / "README.md").write_text(card)
     assert results_of(tmp_path / "README.md") == {}
+
+
+def test_a_card_that_nobody_can_read_is_left_out(tmp_path):
+    (tmp_path / "checkpoint-1").mkdir()
+    (tmp_path / "README.md").write_text("---\na: [\n---\n# Mine\n")
+    assert "Averaged weights" in card_of_the_mean([tmp_path / "checkpoint-1"]).text
 
 
 def test_a_lock_that_is_a_link(tmp_path):

@@ -195,6 +195,11 @@ def create_app(service: Service, access: Access | None = None) -> FastAPI:
         await websocket.send_text(json.dumps({"event": "open", "stream": room.id, "room": name}))
         await follow(websocket, service, reader)
 
+    @app.get("/v1/stream", include_in_schema=False)
+    @app.get("/v1/rooms/{name}", include_in_schema=False)
+    async def no_page() -> Response:
+        return JSONResponse({"detail": "This address speaks WebSocket: see /docs."}, 426, {"upgrade": "websocket"})
+
     # Pages, and what the service says of itself
 
     @app.get("/v1/models")
