@@ -253,7 +253,7 @@ class DualPathTrainingArguments(TrainingArguments):
             raise ValueError(f"`duality_reduction` is batch or sentence, not {self.duality_reduction!r}.")
         if self.duality_path not in PATHS:
             raise ValueError(f"`duality_path` is {' or '.join(PATHS)}, not {self.duality_path!r}.")
-        if self.lr_scheduler_type == "inverse_sqrt" and not self.learning_rate > 0:
+        if not self.learning_rate > 0:
             raise ValueError(f"`learning_rate` is a number above 0, not {self.learning_rate}.")
         for name in ("latency_weight", "dual_weight", "variance_weight", "hard_weight", "row_variance_weight"):
             if getattr(self, name) < 0:
