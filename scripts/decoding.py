@@ -170,6 +170,4 @@ def measure_pool(alternate, report, size=SIZES[2], count: int = 64):
     print(f"      a READ and a WRITE of each: {early * 1000:.0f} ms at token 10, {late * 1000:.0f} ms at token 200")
     report(f"{count} streams: time per token at 200 over at 10", late / early, 1.3, False)
     alone, together = megabytes(model, sentences[:1]), megabytes(model, sentences)
-    print(
-        f"      caches of one stream of {LENGTH} tokens: {alone:.2f} MB (room for 32); of {count}: {together:.1f} MB"
-    )
+    print(f"      caches of {LENGTH} tokens (room for 32): {alone:.2f} MB a stream, {together:.1f} MB for {count}")
