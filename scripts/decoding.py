@@ -128,8 +128,36 @@ def measure_decoding(alternate, report, sizes=SIZES, rounds: int = 5):
                     report(f"onnx int8 over CTranslate2 int8, {size}, batch {batch}", ratio, bar, True)
 
 
+def talks(translator, count: int, read: int) -> Callable[[], None]:
+    """Opens many streams and lets them read so many tokens. Each push from then on is one token more for all: they
+    read it and write one."""
+    given = translator.stream_settings(min_lag=1, max_lag=1) | {"limits": Limits(frozenset(), 512, 512)}
+    engine = translator.open_engine(count)
+    opened = [engine.open(**given) for _ in range(count)]
+
+    def push():
+        for stream, token in zip(opened, torch.randint(3, 7000, (count,)).tolist()):
+            stream.feed([token])
+        while engine.tick():
+            pass
+
+    for _ in range(read):
+        push()
+    assert all(len(stream.path) == read for stream in opened)
+    return push
+
+
+def megabytes(model, sentences: list[list[int]]) -> float:
+    """Of the caches of streams that have read these sentences."""
+    engine = model.open_engine()
+    for sentence in sentences:
+        engine.open(**model.stream_settings()).feed(sentence)
+    engine.tick()
+    return sum(getattr(engine.backend, name).nbytes for name in engine.backend.shapes) / 2**20
+
+
 def measure_pool(alternate, report, size=SIZES[2], count: int = 64):
-    """Many open streams against one, and what each costs in memory."""
+    """Many open streams against one, whether they stay as fast as they were, and what they cost in memory."""
     model = our_model(size)
     sentences = sources(count)
     one, many = streams(model, sentences[:1]), streams(model, sentences)
@@ -138,9 +166,8 @@ def measure_pool(alternate, report, size=SIZES[2], count: int = 64):
     speeds = LENGTH / seconds[0], LENGTH * count / seconds[1]
     print(f"      tokens/s: one stream {speeds[0]:.0f}, {count} streams {speeds[1]:.0f}")
     report(f"{count} streams in one pool over one stream, {size}", speeds[1] / speeds[0], 10, True)
-    engine = model.open_engine()
-    stream = engine.open(**model.stream_settings())
-    stream.feed(sentences[0])
-    engine.tick()
-    size_of = sum(getattr(engine.backend, name).nbytes for name in engine.backend.shapes)
-    print(f"      caches of one stream of {LENGTH} tokens: {size_of / 2**20:.2f} MB (room for 32)")
+    early, late = alternate(11, talks(model, count, 5), talks(model, count, 195))
+    print(f"      a READ and a WRITE of each: {early * 1000:.0f} ms at token 10, {late * 1000:.0f} ms at token 200")
+    report(f"{count} streams: time per token at 200 over at 10", late / early, 1.3, False)
+    alone, together = megabytes(model, sentences[:1]), megabytes(model, sentences)
+    print(f"      caches of {LENGTH} tokens (room for 32): {alone:.2f} MB a stream, {together:.1f} MB for {count}")

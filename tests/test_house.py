@@ -4,9 +4,9 @@ import ast
 import importlib
 import json
 import os
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -51,14 +51,26 @@ def test_public_names_are_there():
         assert callable(getattr(hf_dualpath, name))
 
 
+def processor_seconds(*command: str) -> float:
+    """Of a process, from its start to its end."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *command], check=True, capture_output=True, cwd=ROOT)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["translate", "--help"]])
 def test_help_answers_at_once(arguments):
-    """The time of an idle machine is 0.1 s; what makes it slow is an import of torch, so that is what is asserted."""
+    """In 0.3 s of processor time, with the start of Python; it takes 0.06 s. An idle machine's clock says the same, a
+    busy one's far more. The best of three counts: a first start may have to compile our files."""
+    assert min(processor_seconds("-m", "hf_dualpath", *arguments) for _ in range(3)) < 0.3
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["translate", "--help"]])
+def test_help_imports_no_large_library(arguments):
     code = f"import sys; from hf_dualpath.apps.cli import main\ntry: main({arguments})\nexcept SystemExit: pass\n"
     code += "assert not {'torch', 'transformers', 'datasets', 'gradio'} & set(sys.modules), sys.modules"
-    began = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
-    assert time.perf_counter() - began < 3
 
 
 ORDERS = (

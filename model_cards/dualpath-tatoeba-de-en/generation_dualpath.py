@@ -250,7 +250,11 @@ class SimultaneousGenerationMixin(GenerationMixin):
 
     def open_stream(self, engine: Engine | None = None, **kwargs) -> TokenStream:
         """A [`TokenStream`] over this model, with the arguments of `generate`. Any number can be open at once, each in
-        an engine of its own, or in one `engine` that advances them together."""
+        an engine of its own, or in one `engine` that advances them together.
+
+        Weights may change between streams: by training, `load_state_dict`, or in place under `torch.no_grad()`. Not
+        through `p.data`: torch does not tell of such a change, and what was made of the old weights would stay in use.
+        """
         engine = self.open_engine() if engine is None else engine
         return engine.open(**self.stream_settings(**kwargs))
 

@@ -29,6 +29,7 @@ def choose_best(logits: Tensor, streams: Sequence[TokenStream], pad_token_id: in
 
 SMALL = 2**18  # numbers of a matrix that a product reads twice as fast by columns: a copy of it costs little memory
 FEW = 4  # rows for which other operations are the fastest ones
+NARROWEST = 4  # tokens of a push where shapes are static: a word or two
 
 
 class Affine:
@@ -144,7 +145,8 @@ class FusedWeights:
 
     @classmethod
     def of(cls, model) -> "FusedWeights":
-        """Those of a model; made again when its weights have changed."""
+        """Those of a model; made again when its weights have changed. A change through `p.data` shows nowhere: change
+        weights in place under `torch.no_grad()`, or load them."""
         fused = model.__dict__.get("_fused_weights")
         if fused is None or fused.made_from != cls.state(model):
             fused = model.__dict__["_fused_weights"] = cls(model)
@@ -239,6 +241,12 @@ class TorchBackend:
         padding = np.full((self.slots - len(values), *values.shape[1:]), fill, values.dtype)
         return np.concatenate([values, padding])
 
+    @staticmethod
+    def _widened(tokens: np.ndarray) -> np.ndarray:
+        """Static shapes: few widths for pushes of all lengths."""
+        width = max(NARROWEST, 1 << (tokens.shape[1] - 1).bit_length())
+        return np.pad(tokens, ((0, 0), (0, width - tokens.shape[1])))
+
     def _positions(self, values: np.ndarray) -> int | Tensor:
         """Positions of one token a row; one number where they are all the same."""
         first = int(values[0])
@@ -250,6 +258,8 @@ class TorchBackend:
 
     @torch.inference_mode()
     def encode(self, rows: np.ndarray, starts: np.ndarray, counts: np.ndarray, tokens: np.ndarray):
+        if self.static:
+            tokens = self._widened(tokens)
         where, columns = self._rows(rows), np.arange(tokens.shape[1])
         positions = self._padded(np.minimum(starts[:, None] + columns, self.max_positions - 1))
         if not self.static and (starts == 0).all():  # whole sources, or the beginning of some
@@ -320,13 +330,16 @@ class TorchBackend:
         written: np.ndarray,
         dials: Sequence[Dials],
     ) -> Tensor:
-        query = key = None
+        query, key, count = None, None, len(rows)
+        if self.static:  # all slots and all room; the engine takes no stop among what has not arrived
+            start, dials = 0, [*dials, *[dials[0]] * (self.slots - count)]
         if self.is_learned:
-            where = slice(0, len(rows)) if rows[-1] == len(rows) - 1 else torch.from_numpy(rows).to(self.device)
+            where, end = self._rows(rows), None if self.static else int(available.max())
             query = self.query[where, :, None]
-            key = self.policy_memory[layer, where, :, start : int(available.max())]
-        previous = torch.from_numpy(previous[:, :, None]).to(self.device)
-        return self.policies[layer].live_stop(query, key, start, previous, written.tolist(), dials).squeeze(-1)
+            key = self.policy_memory[layer, where, :, start:end]
+        previous = torch.from_numpy(self._padded(previous)[:, :, None]).to(self.device)
+        written = self._padded(written).tolist()
+        return self.policies[layer].live_stop(query, key, start, previous, written, dials).squeeze(-1)[:count]
 
     # Writing
 

@@ -59,6 +59,22 @@ def test_the_same_as_a_model_of_ones_own(server, checkpoint, direction, dials):
     assert remote.words == own.words and remote.translate(TEXT) == own.translate(TEXT)
 
 
+def test_an_exported_model_says_the_same(checkpoint, tmp_path):
+    """The service of ONNX graphs against a stream of the checkpoint in torch."""
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from hf_dualpath.inference.export import export_checkpoint
+
+    export_checkpoint(checkpoint, tmp_path / "exported")
+    chunks = [word + " " for word in TEXT.split()]
+    with Serving([str(tmp_path / "exported")], backend="onnx") as server:
+        for direction, dials in (("de-en", {"max_lag": 3}), ("en-de", {})):
+            own = SimultaneousTranslator.from_pretrained(checkpoint, direction, **dials)
+            remote = RemoteTranslator(server.url, direction, **dials)
+            assert timeless(remote.stream(chunks)) == timeless(own.stream(chunks))
+            assert remote.words == own.words != []
+
+
 def test_a_killed_process_loses_nothing(server, checkpoint):
     own = SimultaneousTranslator.from_pretrained(checkpoint)
     expected = [as_dict(event) for event in own.stream([TEXT])]

@@ -45,6 +45,22 @@ def events_of(translator, text: str) -> list:
     ]
 
 
+TIMED = ("words/s", "ms per word", "AL CA (words)", "LAAL CA (words)", "DAL CA (words)")
+TORCH_ONLY = ("IoU",)  # of paths over the references
+
+
+def measured(folder) -> dict:
+    """A report with its sentences: what both backends measure, and does not depend on how fast the machine is."""
+    found = {path.name: path.read_text().splitlines() for path in folder.glob("sentences.*")}
+    rows = {name: [json.loads(line) for line in lines] for name, lines in found.items()}
+    directions = json.loads((folder / "report.json").read_text())["directions"]
+    for part in [*directions.values(), *(row for lines in rows.values() for row in lines)]:
+        for name in (*TIMED, *TORCH_ONLY):
+            part["figures"].pop(name, None)
+        part.pop("seconds", None)
+    return directions | rows
+
+
 def test_graphs_compute_what_the_model_does(exported):
     _, differences = exported
     assert set(differences["float"]) == {"de-en", "en-de"}
@@ -77,6 +93,21 @@ def test_a_pool_on_onnx_is_each_alone(exported):
         pass
     for session, pair in zip(sessions, PAIRS):
         assert session.text == translator.translate(" ".join(pair.source.split()[:8]))
+
+
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+def test_evaluate_gives_the_same_figures_on_either_backend(exported, tmp_path, capsys, stream):
+    folder, _ = exported
+    for name, lines in (("de", [pair.source for pair in PAIRS[:8]]), ("en", [pair.target for pair in PAIRS[:8]])):
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    files = ["--source", str(tmp_path / "de"), "--target", str(tmp_path / "en"), *stream]
+    for backend, model in (("torch", "model"), ("onnx", "float")):
+        output = ["--output", str(tmp_path / backend)]
+        run(capsys, "evaluate", "--backend", backend, "--model", str(folder / model), *output, *files)
+    found = measured(tmp_path / "onnx")
+    assert found == measured(tmp_path / "torch")
+    assert {"BLEU", "chrF", "AL (words)", "AL (tokens)"} < set(found["de-en"]["figures"])
+    assert len(found["sentences.en-de.jsonl"]) == 8
 
 
 def test_int8_translates(exported):

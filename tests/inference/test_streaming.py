@@ -8,6 +8,7 @@ import torch
 from conftest import dual_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from published import published
 
 from hf_dualpath import Read, SentenceEnd, SimultaneousTranslator, Write
 from hf_dualpath.inference.batches import translate_corpus
@@ -17,6 +18,7 @@ from hf_dualpath.inference.tokenization import save_tokenizers, train_bpe_tokeni
 TEXT = "Der kleine Hund läuft über die Wiese. Die Katze schläft, aber wo? Niemand weiß es"
 HARD = 'Dr. Müller kam um 10. Er rief z.B. "Stop!" und ging usw. Dann (na ja.) Er schlief … und schlief, wo 7. und so'
 POLICIES = ("wait_k", "mma", "shared_path")
+pytestmark = pytest.mark.filterwarnings("ignore:Recommended")  # of Marian's tokenizer: sacremoses, which it lacks
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +34,31 @@ def make_translator(tokenizer, policy="shared_path", seed=0, **options) -> Simul
         if parameter.dim() > 1:
             parameter.data.mul_(3.0 if "policy" in name else 1.5)
     return SimultaneousTranslator(model, tokenizer, tokenizer, **options)
+
+
+HUB_POLICIES = ("wait_k", "local_agreement", "align_att")
+
+
+@pytest.fixture(scope="module")
+def hub_translators(tmp_path_factory):
+    """A translator of the Hub, with each of its policies."""
+    folder, _ = published("marian", tmp_path_factory.mktemp("published"))
+    return {name: SimultaneousTranslator.from_pretrained(folder, policy=name) for name in HUB_POLICIES}
+
+
+@pytest.fixture(params=["shared_path", *HUB_POLICIES])
+def make(request, tokenizer, hub_translators):
+    """Makes a translator of our own or of the Hub: what a stream does with text is the same for both."""
+
+    def make_either(**options) -> SimultaneousTranslator:
+        if request.param == "shared_path":
+            return make_translator(tokenizer, **options)
+        hub = hub_translators[request.param]
+        return SimultaneousTranslator(
+            hub.model, hub.source_tokenizer, hub.target_tokenizer, **{"max_new_tokens": 9} | options
+        )
+
+    return make_either
 
 
 def untimed(events):
@@ -178,8 +205,8 @@ def test_a_splitter_of_ones_own(tokenizer):
     assert ends == ["Der Hund. STOP", "Die Katze", "BEGIN läuft"]
 
 
-def test_a_pause_ends_the_sentence_and_not_the_text(tokenizer):
-    translator = make_translator(tokenizer)
+def test_a_pause_ends_the_sentence_and_not_the_text(make):
+    translator = make()
     alone = [translator.translate(part) for part in ("der kleine Hund", "die Katze")]
     assert translator.pause() == []
     translator.push("der kleine Hun")
@@ -191,13 +218,22 @@ def test_a_pause_ends_the_sentence_and_not_the_text(tokenizer):
     assert translator.finish() == [] and translator.text == " ".join(alone)
 
 
-def test_text_without_punctuation_is_cut(tokenizer):
-    translator = make_translator(tokenizer, max_sentence_words=6)
+def test_text_without_punctuation_is_cut(make):
+    translator = make(max_sentence_words=6)
     events = translator.fork().stream(["die Katze schläft aber der Hund läuft über die Wiese wo niemand schläft"])
     ends = [event.source for event in events if isinstance(event, SentenceEnd)]
     assert ends == ["die Katze schläft aber der Hund", "läuft über die Wiese wo niemand", "schläft"]
     with pytest.raises(ValueError, match="at least 1 word"):
-        translator = make_translator(tokenizer, max_sentence_words=0)
+        translator = make(max_sentence_words=0)
+
+
+def test_without_a_splitter_only_the_end_and_a_pause_end_a_sentence(make):
+    translator = make(splitter=None)
+    events = translator.push("Der Hund. Die Katze schläft. ") + translator.pause()
+    events += translator.push("Wo? ") + translator.push("Da.") + translator.finish()
+    ends = [event for event in events if isinstance(event, SentenceEnd)]
+    assert [end.source for end in ends] == ["Der Hund. Die Katze schläft.", "Wo? Da."]
+    assert [end.target for end in ends] == [translator.translate(end.source) for end in ends]
 
 
 def test_a_push_after_the_end_starts_a_new_text(tokenizer):
@@ -241,8 +277,8 @@ def test_stream_and_its_async_twin(tokenizer):
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_cancelled_stream_leaves_no_thread_behind(tokenizer, times):
-    translator = make_translator(tokenizer)
+def test_a_cancelled_stream_leaves_no_thread_behind(make, times):
+    translator = make()
     running = threading.Event()
     follow = translator._follow
 

@@ -1,5 +1,7 @@
 """The pool: whatever else is in it and however pushes interleave, a stream is what it is alone."""
 
+from itertools import accumulate
+
 import pytest
 import torch
 from conftest import random_batch, single_model
@@ -78,24 +80,34 @@ def test_a_stream_in_a_pool_is_a_stream_alone(policy, dtype, talk):
     assert not engine.streams
 
 
-@pytest.mark.slow
-def test_compiled_steps_give_the_same_streams():
-    """Static shapes: slots and lengths are padded to the room that there is."""
-    torch._dynamo.reset()
-    model = lively_model(policy="shared_path")
-    sources = [random_batch([length])[0][0].tolist() for length in (5, 9)]
-    engine = model.open_engine(slots=2, compile=True)
+def in_pushes(model, engine, sources, widths):
+    """The actions of streams that read their sources together, so many tokens a push."""
     streams = [model.open_stream(engine=engine, max_new_tokens=6) for _ in sources]
-    for position in range(9):
+    cuts = list(accumulate(widths, initial=0))
+    assert cuts[-1] >= max(map(len, sources))
+    for first, last in zip(cuts, cuts[1:]):
         for stream, source in zip(streams, sources):
-            stream.feed(source[position : position + 1])
-            if position == len(source) - 1:
+            stream.feed(source[first:last])
+            if last >= len(source):
                 stream.end()
         engine.tick()
     while engine.tick():
         pass
-    for stream, source in zip(streams, sources):
-        assert stream.take() == alone(model, source, max_new_tokens=6)
+    return [stream.take() for stream in streams]
+
+
+@pytest.mark.slow
+def test_compiled_steps_give_the_same_streams():
+    """Static shapes: slots, lengths and pushes are padded, so that after one text nothing is compiled again."""
+    torch._dynamo.reset()
+    model = lively_model(policy="shared_path")
+    sources = [random_batch([length])[0][0].tolist() for length in (5, 9)]
+    engine = model.open_engine(slots=2, compile=True)
+    found = [in_pushes(model, engine, sources, [1] * 9)]
+    with torch.compiler.set_stance("fail_on_recompile"):
+        found += [in_pushes(model, engine, sources, widths) for widths in ([1, 3, 2, 3], [4, 4, 1], [1] * 9)]
+    for actions in found:
+        assert actions == [alone(model, source, max_new_tokens=6) for source in sources]
 
 
 def test_bfloat16_streams():
@@ -116,6 +128,9 @@ def test_weights_are_fused_once_and_follow_the_model():
         list(stream.push([5]))
     assert len({id(stream.engine.backend.weights) for stream in streams}) == 1
     before = FusedWeights.of(model)
+    for parameter in model.parameters():
+        parameter.data.mul_(1.0)
+    assert FusedWeights.of(model) is before, "as the docstring says, such a change cannot be seen"
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.3)
