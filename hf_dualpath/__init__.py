@@ -35,7 +35,8 @@ _HOMES = {
     "inference.streaming": ("SimultaneousTranslator",),
     "evaluation.report": ("evaluate_checkpoint",),
     "training.arguments": ("DualPathTrainingArguments",),
-    "training.losses": ("direction_loss", "dual_path_loss", "label_smoothed_cross_entropy"),
+    "training.cross_entropy": ("label_smoothed_cross_entropy",),
+    "training.losses": ("direction_loss", "dual_path_loss"),
     "training.trainer": ("DualPathTrainer",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -18,7 +18,7 @@ import hf_dualpath
 
 PACKAGE = ROOT / "hf_dualpath"
 # Each room may import from those before it.
-ROOMS = ["errors", "toy", "paths", "model", "inference", "evaluation", "training", "apps", "client"]
+ROOMS = ["errors", "toy", "model", "paths", "inference", "evaluation", "training", "apps", "client"]
 
 
 def imported_rooms(file: Path) -> set[str]:

@@ -242,12 +242,12 @@ class LearnedPolicy(Policy):
             if self.energy_bias is not None:
                 energies = energies + self.energy_bias.to(energies.dtype)
         if noise and self.noise_std:
-            energies = energies + self.noise_std * torch.randn_like(energies)
+            energies = torch.add(energies, torch.randn_like(energies), alpha=self.noise_std)
         return energies.sigmoid()  # batch, head, target, source
 
     def probabilities(self, hidden_states, encoder_hidden_states, source_mask, noise: bool) -> Tensor:
         p = self.selection_probability(self.query(hidden_states), self.key(encoder_hidden_states), noise)
-        return p if source_mask is None else p.masked_fill(~source_mask[:, None, None, :], 0)
+        return p if source_mask is None else p * source_mask[:, None, None, :]
 
     def expected_path(self, hidden_states, encoder_hidden_states, source_mask, dials) -> ReadWritePath:
         p = self.probabilities(hidden_states, encoder_hidden_states, source_mask, noise=self.training)

@@ -51,7 +51,8 @@ def differentiable_average_lagging(
     delays: Tensor, source_length: Tensor, target_length: Tensor, target_mask: Tensor
 ) -> Tensor:
     """DAL: mean of `g'_i - (i - 1) J / I` with `g'_i = max(g_i, g'_{i-1} + J / I)`, whose lag is a running maximum."""
-    return _masked_mean(_lag(delays, source_length, target_length).cummax(-1).values, target_mask)
+    lag = _lag(delays, source_length, target_length).cummax(-1).values
+    return (lag * target_mask).sum(-1) / target_length
 
 
 def latency_metrics(
@@ -87,8 +88,9 @@ def latency_metrics(
 
 def _lag(delays: Tensor, source_length: Tensor, target_length: Tensor) -> Tensor:
     """`g_i - (i - 1) J / I`: how far each write is behind an ideal translator that writes evenly."""
-    step = source_length.to(delays.dtype) / target_length
-    return delays - step[..., None] * torch.arange(delays.shape[-1], dtype=delays.dtype, device=delays.device)
+    step = (source_length.to(delays.dtype) / target_length)[..., None]
+    before = torch.arange(delays.shape[-1], dtype=delays.dtype, device=delays.device)
+    return torch.addcmul(delays, step, before, value=-1)
 
 
 def _masked_mean(values: Tensor, mask: Tensor) -> Tensor:

@@ -15,94 +15,24 @@ from ..paths.latency import (
     head_delay_variance,
     row_variance,
 )
+from .cross_entropy import label_smoothed_cross_entropy
 
 
-class _LabelSmoothedCrossEntropy(torch.autograd.Function):
-    """`logsumexp(x) - gold x[gold] - other sum(x)` summed over rows, in blocks of rows that fit a processor's cache:
-    small models spend much of their time here, and most of that on moving the logits."""
-
-    BLOCK = 2**18  # numbers in a block
-
-    @staticmethod
-    def forward(ctx, logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-        vocabulary = logits.shape[-1]
-        ctx.other = smoothing / (vocabulary - 1)
-        ctx.gold = 1 - smoothing - ctx.other
-        real, gold = labels != -100, labels.clamp(min=0)[:, None]
-        scratch, rows = _LabelSmoothedCrossEntropy.scratch(logits)
-        normaliser, loss = (scratch.new_empty(logits.shape[0], 1) for _ in range(2))
-        for start in range(0, logits.shape[0], rows):
-            now = slice(start, start + rows)
-            x = logits[now].to(scratch.dtype)
-            top = x.amax(-1, keepdim=True)
-            exponentials = torch.sub(x, top, out=scratch[: x.shape[0]]).exp_()
-            normaliser[now] = exponentials.sum(-1, keepdim=True).log_().add_(top)
-            loss[now] = normaliser[now] - ctx.gold * x.gather(-1, gold[now]) - ctx.other * x.sum(-1, keepdim=True)
-        ctx.save_for_backward(logits, real, gold, normaliser)
-        return (loss.squeeze(-1) * real).sum()
-
-    @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:
-        logits, real, gold, normaliser = ctx.saved_tensors
-        result = torch.empty_like(logits)
-        scratch, rows = _LabelSmoothedCrossEntropy.scratch(logits)
-        weight = (grad * real).to(scratch.dtype)[:, None]
-        for start in range(0, logits.shape[0], rows):
-            now = slice(start, start + rows)
-            x = logits[now].to(scratch.dtype)
-            difference = torch.sub(x, normaliser[now], out=scratch[: x.shape[0]]).exp_().sub_(ctx.other)
-            difference.scatter_add_(-1, gold[now], torch.full_like(weight[now], -ctx.gold))
-            result[now] = difference.mul_(weight[now])
-        return result, None, None
-
-    @staticmethod
-    def scratch(logits: Tensor) -> tuple[Tensor, int]:
-        rows = max(1, _LabelSmoothedCrossEntropy.BLOCK // logits.shape[-1])
-        dtype = torch.promote_types(logits.dtype, torch.float32)
-        return torch.empty(rows, logits.shape[-1], dtype=dtype, device=logits.device), rows
+def of_all_heads(values: list[Tensor]) -> Tensor:
+    """Values `(batch, head, target)` of the deciding layers side by side; those of one layer are not copied."""
+    return values[0] if len(values) == 1 else torch.cat(values, 1)
 
 
-def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.1) -> Tensor:
-    r"""
-    Sum over target tokens of the cross-entropy with weight `1 - eps` on the gold token and `eps / (V - 1)` on others.
-
-    Args:
-        logits (`torch.Tensor` of shape `(batch, target, vocabulary)`): Unnormalised scores.
-        labels (`torch.LongTensor` of shape `(batch, target)`): Gold tokens; -100 is ignored.
-        label_smoothing (`float`, *optional*, defaults to 0.1): eps.
-    """
-    if labels.is_cpu and not torch.compiler.is_compiling():
-        wrong = (labels != -100) & ((labels < 0) | (labels >= logits.shape[-1]))
-        if bool(wrong.any()):
-            raise ValueError(
-                f"A label is {int(labels[wrong][0])}, which is no token of a vocabulary of {logits.shape[-1]}."
-            )
-    logits, labels = logits.flatten(0, 1), labels.flatten()
-    if logits.is_cpu and not torch.compiler.is_compiling():
-        return _LabelSmoothedCrossEntropy.apply(logits, labels, label_smoothing)
-    # The library spreads its smoothing over all tokens, the gold one included.
-    vocabulary = logits.shape[-1]
-    return torch.nn.functional.cross_entropy(
-        logits.to(torch.promote_types(logits.dtype, torch.float32)),
-        labels,
-        reduction="sum",
-        label_smoothing=label_smoothing * vocabulary / (vocabulary - 1),
-    )
-
-
-def latency_loss(alphas: tuple[Tensor, ...], source_mask: Tensor, target_mask: Tensor) -> tuple[Tensor, Tensor]:
-    """DAL of the expected delays, averaged over the heads of all deciding layers, and the variance over those
-    heads; both of each sentence."""
-    delays = torch.cat([expected_delays(a) for a in alphas], dim=1)  # batch, head, target
-    dal = differentiable_average_lagging(
-        average_over_heads(delays), source_mask.sum(-1), target_mask.sum(-1), target_mask
-    )
-    return dal, head_delay_variance(delays, target_mask)
+def latency_loss(delays: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:
+    """DAL of the expected delays `(batch, head, target)`, averaged over heads; of each sentence."""
+    source_length, target_length = (mask.sum(-1, dtype=delays.dtype) for mask in (source_mask, target_mask))
+    return differentiable_average_lagging(average_over_heads(delays), source_length, target_length, target_mask)
 
 
 @dataclass
 class DirectionLoss:
-    """Unnormalised sums. `total` is what one minimises after division by `target_tokens`."""
+    """Unnormalised sums. `total` is what one minimises after division by `target_tokens`. Variances and the hard
+    path's cross-entropy are 0 where they have no weight."""
 
     cross_entropy: Tensor
     hard_cross_entropy: Tensor
@@ -144,31 +74,56 @@ def direction_loss(
         teaches (`torch.BoolTensor` of shape `(batch,)`, *optional*): Sentences that count, by default all.
     """
     target_mask = (labels != -100) & (labels != pad_token_id)
-    latency, variance = latency_loss(outputs.alphas, attention_mask.bool(), target_mask)
-    if teaches is not None:
-        latency, variance, target_mask = latency * teaches, variance * teaches, target_mask & teaches[:, None]
-    latency, variance = latency.sum(), variance.sum()
     gold = labels.masked_fill(~target_mask, -100)
+    weights = (latency_weight, variance_weight, label_smoothing, hard_weight, row_variance_weight)
+    return _direction_loss(outputs, attention_mask.bool(), target_mask, gold, *weights, teaches)
+
+
+def _direction_loss(
+    outputs: SiMTOutput,
+    source_mask: Tensor,
+    target_mask: Tensor,
+    gold: Tensor,
+    latency_weight: float,
+    variance_weight: float,
+    label_smoothing: float,
+    hard_weight: float,
+    row_variance_weight: float,
+    teaches: Tensor | None,
+) -> DirectionLoss:
+    """[`direction_loss`] with the masks of both sides, and -100 in `gold` wherever there is no token."""
+
+    def over_sentences(values: Tensor) -> Tensor:
+        return (values if teaches is None else values * teaches).sum()
+
+    counted = target_mask
+    if teaches is not None:
+        counted = target_mask & teaches[:, None]
+        gold = gold.masked_fill(~counted, -100)
     cross_entropy = label_smoothed_cross_entropy(outputs.logits, gold, label_smoothing)
-    hard = spread = torch.zeros_like(cross_entropy)
+    delays = of_all_heads([expected_delays(alpha) for alpha in outputs.alphas])
+    latency = over_sentences(latency_loss(delays, source_mask, target_mask))
+    variance = hard = spread = torch.zeros_like(cross_entropy)
+    if variance_weight:
+        variance = over_sentences(head_delay_variance(delays, target_mask))
     if hard_weight:
         hard = label_smoothed_cross_entropy(outputs.hard_output.logits, gold, label_smoothing)
     if row_variance_weight:
-        rows = torch.cat([row_variance(alpha) for alpha in outputs.alphas], 1)  # batch, head, target
-        spread = (rows.mean(1) * target_mask).sum()
+        rows = of_all_heads([row_variance(alpha) for alpha in outputs.alphas])
+        spread = (rows.mean(1) * counted).sum()
     weighted = ((latency_weight, latency), (variance_weight, variance))
     weighted += ((hard_weight, hard), (row_variance_weight, spread))
     total = cross_entropy
     for weight, part in weighted:
         if weight:  # a part without a weight needs no backward
-            total = total + weight * part
+            total = torch.add(total, part, alpha=weight)
     return DirectionLoss(
         cross_entropy=cross_entropy,
         hard_cross_entropy=hard,
         latency=latency,
         variance=variance,
         row_variance=spread,
-        target_tokens=target_mask.sum(),
+        target_tokens=counted.sum(),
         total=total,
     )
 
@@ -242,9 +197,11 @@ def dual_path_loss(
     gold, source = labels.masked_fill(~target_mask, -100), input_ids.masked_fill(~source_mask, -100)
     rest = (variance_weight, label_smoothing, hard_weight, row_variance_weight)
     teaches_forward, teaches_backward = (None, None) if teaches is None else teaches.T
-    forward = direction_loss(ahead, source_mask, gold, -100, latency_weight, *rest, teaches_forward)
-    backward = direction_loss(back, target_mask, source, -100, backward_latency_weight, *rest, teaches_backward)
-    omega_f = omega_b = torch.zeros_like(forward.total)
+    forward = _direction_loss(ahead, source_mask, target_mask, gold, latency_weight, *rest, teaches_forward)
+    backward = _direction_loss(
+        back, target_mask, source_mask, source, backward_latency_weight, *rest, teaches_backward
+    )
+    total = forward.total + backward.total
     if dual_weight and (forward_duality or backward_duality):
         if len(ahead.selection_probabilities) != 1:
             raise ValueError(
@@ -256,7 +213,11 @@ def dual_path_loss(
         omega_f, omega_b = duality_loss(
             *ahead.alphas, *back.alphas, source_mask, target_mask, duality_reduction, segment, guides
         )
-    duality = omega_f * forward_duality + omega_b * backward_duality
+        for counts, omega in ((forward_duality, omega_f), (backward_duality, omega_b)):
+            if counts:
+                total = torch.add(total, omega, alpha=dual_weight)
+    else:
+        omega_f = omega_b = torch.zeros_like(total)
     return DualPathLoss(
         forward_cross_entropy=forward.cross_entropy,
         backward_cross_entropy=backward.cross_entropy,
@@ -271,7 +232,7 @@ def dual_path_loss(
         forward_duality=omega_f,
         backward_duality=omega_b,
         target_tokens=forward.target_tokens + backward.target_tokens,
-        total=forward.total + backward.total + dual_weight * duality,
+        total=total,
     )
 
 

@@ -395,7 +395,8 @@ class DualPathTrainer(Trainer):
         )
 
     def log(self, logs: dict[str, float], start_time: float | None = None):
-        """Adds the parts of the loss since the last log: entropies and row variance a token, the rest a sentence."""
+        """Adds the parts of the loss since the last log: entropies and row variance a token, the rest a sentence.
+        Variances are 0 where they have no weight."""
         if "loss" in logs and self._sums:
             names = sorted(self._sums)
             values = torch.tensor([float(self._sums[name]) for name in names], device=self.args.device)

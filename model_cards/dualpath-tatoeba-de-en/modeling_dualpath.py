@@ -352,11 +352,11 @@ def check_right_padding(mask: Tensor):
     """Refuses a mask with padding on the left or a hole: paths count tokens from the first."""
     if torch.compiler.is_compiling():
         return
-    wrong = (mask[:, :-1] < mask[:, 1:]).any() | (mask[:, :1] == 0).any()
-    if mask.is_cpu and bool(wrong):
+    right = (mask[:, :-1] >= mask[:, 1:]).all() & mask[:, 0].all()
+    if mask.is_cpu and not right:
         raise ValueError("Sources need at least one token, and padding on the right only: set `padding_side='right'`.")
     if not mask.is_cpu:
-        torch._assert_async(~wrong, "Sources need at least one token, and padding on the right only.")
+        torch._assert_async(right, "Sources need at least one token, and padding on the right only.")
 
 
 class SiMTForConditionalGeneration(CheckedLoadingMixin, SiMTPreTrainedModel, SimultaneousGenerationMixin):

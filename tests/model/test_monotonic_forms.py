@@ -9,12 +9,14 @@ from contextlib import ExitStack
 
 import pytest
 import torch
-from conftest import single_model
+from conftest import cases, single_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_dualpath import expected_alignment, expected_attention, hard_path
+from hf_dualpath import expected_alignment, expected_attention, hard_path, label_smoothed_cross_entropy
 from hf_dualpath.model.monotonic_attention import OPERATORS, naive_expected_alignment, naive_expected_attention
+from hf_dualpath.paths.duality import TRANSPOSE
+from hf_dualpath.training.cross_entropy import CROSS_ENTROPY, CROSS_ENTROPY_BACKWARD, _kernels
 
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -121,6 +123,53 @@ def test_hard_path_follows_the_rule(threshold, lags, target, source, seed):
         for head in range(2):
             expected = walk(p[sentence, head], int(mask[sentence].sum()), threshold, lags[0] or -99, lags[1] or 99)
             assert stops[sentence, head].tolist() == expected
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="there is one other form, Triton's")
+@given(kind=st.sampled_from(["random", "sharp"]), **SIZES)
+@EXAMPLES
+def test_transposed_path_equals_torch(kind, target, source, seed):
+    from hf_dualpath.paths.duality_triton import transpose_path
+
+    torch.manual_seed(seed)
+    alpha, source_mask, target_mask = (
+        probabilities(kind, 2, 2, target, source),
+        *map(ragged_mask, (2, 2), (source, target)),
+    )
+    assert torch.equal(transpose_path(alpha, source_mask, target_mask), TRANSPOSE(alpha, source_mask, target_mask))
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="tests/paths does this for torch")
+def test_transposed_path_of_recorded_cases():
+    from hf_dualpath.paths.duality_triton import transpose_path
+
+    for case in cases("transpose_cases"):
+        alpha = torch.zeros(1, 1, case["I"] + 2, case["J"] + 3)
+        for row, stop in enumerate(case["d"]):
+            alpha[0, 0, row, stop - 1] = 1
+        source_mask, target_mask = (
+            torch.arange(case[side] + pad)[None] < case[side] for side, pad in (("J", 3), ("I", 2))
+        )
+        gamma = transpose_path(alpha, source_mask, target_mask)
+        assert (gamma[0, 0, : case["J"]].argmax(-1) + 1).tolist() == case["write_at"]
+        assert gamma.sum() == case["J"]
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="there is one other form, Triton's")
+@pytest.mark.parametrize("vocabulary", [2, 33, 5000])  # one block, and two
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+def test_cross_entropy_equals_that_of_cpus(vocabulary, dtype):
+    CROSS_ENTROPY.register_kernel("cpu")(_kernels().cross_entropy)
+    CROSS_ENTROPY_BACKWARD.register_kernel("cpu")(_kernels().cross_entropy_backward)
+    logits = (5 * torch.randn(1, 4, vocabulary)).to(dtype).requires_grad_()
+    labels = torch.randint(0, vocabulary, (1, 4))
+    labels[0, 1] = -100
+    expected = label_smoothed_cross_entropy(logits, labels)
+    found = CROSS_ENTROPY(logits[0], labels[0], 0.1)[0].sum()
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 1e-3}[dtype]
+    torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
+    gradients = [torch.autograd.grad(3 * loss, logits)[0] for loss in (found, expected)]
+    torch.testing.assert_close(*gradients, atol=tolerance, rtol=tolerance)
 
 
 WITHOUT_TRITON = """

@@ -83,6 +83,13 @@ def test_one_head_has_no_variance(batch):
     assert loss.variance == 0 and loss.total.isfinite()
 
 
+def test_variance_without_a_weight_is_not_computed(batch):
+    x, mask, y = batch
+    output = single_model()(x, mask, labels=y, path="expected")
+    assert direction_loss(output, mask, y, 0, variance_weight=0.1).variance > 0
+    assert direction_loss(output, mask, y, 0).variance == 0
+
+
 def test_offline_lags_by_its_whole_source(batch):
     """Every token after all J source tokens: DAL is J by definition, and the weight moves no gradient."""
     x, mask, y = batch

@@ -40,6 +40,20 @@ def test_the_papers_settings(tmp_path):
     assert (data.tokenizer, data.min_frequency, arguments.average_checkpoints) == ("word", 5, 5)
 
 
+def test_the_papers_settings_of_wmt15(tmp_path):
+    model, data, arguments = parse_recipe("wmt15-deen", ["--output_dir", str(tmp_path), "--use_cpu", "true"])
+    assert (model.d_model, model.ffn_dim, model.attention_heads, model.dropout, model.noise_std) == (
+        512,
+        1024,
+        8,
+        0.3,
+        1.5,
+    )
+    assert (arguments.max_tokens, arguments.gradient_accumulation_steps, arguments.max_steps) == (2400, 4, 180_000)
+    assert (arguments.learning_rate, arguments.warmup_steps, arguments.average_checkpoints) == (5e-4, 4000, 5)
+    assert (data.tokenizer, data.vocab_size) == ("bpe", 32_000)
+
+
 def test_mistakes_in_a_recipe(tmp_path, capsys):
     recipe = tmp_path / "wrong.yaml"
     recipe.write_text("latency_wieght: 0.1\n")

@@ -5,42 +5,50 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
+from functools import cache
 
 import pytest
 import torch
 from conftest import ROOT, dual_model, random_batch
 from test_trainer import gradient, trainer
 
-from hf_dualpath import dual_path_loss
+from hf_dualpath import Dials, dual_path_loss
 
 
-pytestmark = pytest.mark.slow  # compiling takes minutes on a CPU
-
-
-def training_step(model, reduction: str = "batch"):
-    """Both directions and all losses, as the trainer runs them."""
+def training_step(model, dials: Dials | None, **weights):
+    """Both directions and all losses, as the trainer runs them; with dials along the hard path too."""
 
     def step(source, source_mask, target):
-        outputs = model(source, source_mask, target, path="expected", return_loss=False)
-        loss = dual_path_loss(
-            outputs, source, source_mask, target, latency_weight=0.2, variance_weight=0.1, duality_reduction=reduction
-        )
+        path = "expected" if dials is None else "both"
+        outputs = model(source, source_mask, target, path=path, dials=dials, return_loss=False)
+        loss = dual_path_loss(outputs, source, source_mask, target, latency_weight=0.2, variance_weight=0.1, **weights)
         return loss.total / loss.target_tokens
 
     return step
 
 
-@pytest.mark.parametrize("reduction", ["batch", pytest.param("sentence", marks=pytest.mark.slow)])
-def test_the_whole_step_is_one_graph(reduction):
+DECIDING = {"hard_weight": 1.0, "row_variance_weight": 0.1, "duality_path": "hard"}
+
+
+@pytest.mark.slow  # compiling takes its time on a CPU
+@pytest.mark.parametrize(
+    "dials, weights",
+    [
+        (None, {"duality_reduction": "batch"}),
+        (None, {"duality_reduction": "sentence"}),
+        (Dials(write_threshold=0.3), DECIDING),
+        (Dials(write_threshold=0.7, max_lag=3), DECIDING),
+    ],
+    ids=["batch", "sentence", "dial", "dial-and-lag"],
+)
+def test_the_whole_step_is_one_graph(dials, weights):
     """`fullgraph` refuses a graph break. The backend runs forward and backward as traced, without generating code."""
     torch.compiler.reset()
     model = dual_model(noise_std=0.0, encoder_layers=1, decoder_layers=2).train()
     batch = *random_batch([7, 5, 4]), random_batch([6, 6, 3])[0]
-    gradients = []
-    for step in (
-        training_step(model, reduction),
-        torch.compile(training_step(model, reduction), backend="aot_eager", fullgraph=True),
-    ):
+    gradients, eager = [], training_step(model, dials, **weights)
+    for step in (eager, torch.compile(eager, backend="aot_eager", fullgraph=True)):
         model.zero_grad()
         loss = step(*batch)
         loss.backward()
@@ -49,6 +57,7 @@ def test_the_whole_step_is_one_graph(reduction):
         torch.testing.assert_close(eager, compiled, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_hard_path_is_one_graph():
     torch.compiler.reset()
     model = dual_model(encoder_layers=1, decoder_layers=2).eval()
@@ -65,13 +74,17 @@ def test_the_hard_path_is_one_graph():
 OPTIONS = ("gradient_checkpointing", "bf16", "torch_compile")
 COMBINATIONS = [
     pytest.param(
-        dict(zip(OPTIONS, on)) | {"gradient_accumulation_steps": steps, "duality_reduction": reduction},
-        marks=[pytest.mark.slow] if any(on[1:]) else [],  # bf16 and compiling take their time on a CPU
+        dict(zip(OPTIONS, on)),
+        {"gradient_accumulation_steps": steps, "duality_reduction": reduction},
+        marks=[pytest.mark.slow] if on[2] else [],
     )
     for on in itertools.product([False, True], repeat=3)
+    if any(on)
     for steps in (1, 2)
     for reduction in ("batch", "sentence")
 ]
+TRAINED_DIAL = {"hard_weight": 1.0, "hard_threshold_low": 0.1, "hard_threshold_high": 0.9, "hard_max_lag": 4}
+COMBINATIONS += [(dict(zip(OPTIONS, on)), TRAINED_DIAL) for on in ((True, False), (False, True), (True, True))]
 
 
 def losses(folder, **options) -> list[float]:
@@ -87,13 +100,17 @@ def losses(folder, **options) -> list[float]:
     return [entry["loss"] for entry in run.state.log_history if "loss" in entry]
 
 
-@pytest.mark.parametrize("options", COMBINATIONS)
-def test_every_combination_trains_as_float32_eager(options, tmp_path):
-    plain = {name: options[name] for name in ("gradient_accumulation_steps", "duality_reduction")}
-    expected = losses(tmp_path / "plain", **plain)
-    found = losses(tmp_path / "other", **options)
+@cache
+def float32_eager(**plain) -> list[float]:
+    with tempfile.TemporaryDirectory() as folder:
+        return losses(folder, **plain)
+
+
+@pytest.mark.parametrize("options, plain", COMBINATIONS)
+def test_every_combination_trains_as_float32_eager(options, plain, tmp_path):
+    found = losses(tmp_path, **options, **plain)
     assert len(found) == 2
-    assert found == pytest.approx(expected, rel=2e-2 if options["bf16"] else 1e-4)
+    assert found == pytest.approx(float32_eager(**plain), rel=2e-2 if options["bf16"] else 1e-4)
 
 
 TWO_NODES = """
@@ -111,6 +128,7 @@ trainer(sys.argv[1]).end()
 """
 
 
+@pytest.mark.slow
 def test_two_nodes_give_the_gradient_of_one_process(tmp_path):
     """Two launchers on loopback, each of which believes to be a machine of its own with one process."""
     script, output = tmp_path / "node.py", tmp_path / "out"

@@ -11,8 +11,9 @@ from test_trainer import arguments, dual_model, tokenized, weights
 from hf_dualpath import DualPathTrainer
 from hf_dualpath.errors import DataError
 from hf_dualpath.toy import generate_pairs
+from hf_dualpath.training.arguments import DataArguments
 from hf_dualpath.training.run import train
-from hf_dualpath.training.streaming import MaxTokenStream
+from hf_dualpath.training.streaming import MaxTokenStream, load_stream
 
 
 def numbered(count: int = 40, shards: int = 4):
@@ -53,6 +54,43 @@ def test_resumes_where_it_was(taken, tmp_path):
     rest = stream()
     rest.load(tmp_path)
     assert seen + numbers(islice(rest, 40 - taken)) == whole
+
+
+def write_shards(folder, kind: str) -> DataArguments:
+    """Three shards of twelve pairs, two of each with an empty source."""
+    for shard in range(3):
+        rows = [{"de": "x" * (n % 6), "en": f"{12 * shard + n:02d}" + "y" * (n % 4)} for n in range(12)]
+        if kind == "jsonl":
+            (folder / f"train-{shard}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        else:
+            Dataset.from_list(rows).to_parquet(folder / f"train-{shard}.parquet", batch_size=5)
+    names = {"source_language": "de", "target_language": "en"}
+    return DataArguments(**names, dataset=str(folder), streaming=True, skip_empty=True)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_resumes_within_shards_of_which_pairs_are_dropped(kind, processes, tmp_path):
+    """Several cuts: within a buffer, after one, and epochs later."""
+    data = write_shards(tmp_path, kind)
+
+    def letters(columns: dict) -> dict:
+        sides = {"input_ids": "source", "labels": "target"}
+        return {name: [[*map(ord, text)] for text in columns[side]] for name, side in sides.items()}
+
+    for index in range(processes):
+
+        def stream(index=index):
+            return MaxTokenStream(load_stream(data)["train"], letters, 16, 7, index, processes, buffer_size=5)
+
+        whole = list(islice(stream(), 40))
+        for taken in (1, 4, 11, 29):
+            first = stream()
+            seen = list(islice(first, taken))
+            first.save(tmp_path / "place")
+            rest = stream()
+            rest.load(tmp_path / "place")
+            assert seen + list(islice(rest, 40 - taken)) == whole
 
 
 def test_another_number_of_processes_says_so(tmp_path):
