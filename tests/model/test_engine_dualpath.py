@@ -1,13 +1,18 @@
 """The pool: whatever else is in it and however pushes interleave, a stream is what it is alone."""
 
+import copy
+import gc
+import pickle
+from functools import partial
 from itertools import accumulate
 
+import peft
 import pytest
 import torch
 from conftest import random_batch, single_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_generation_dualpath import SIMULTANEOUS, lively_model, written
+from test_generation_dualpath import LENGTHS, SIMULTANEOUS, lively_model, written
 
 from hf_dualpath.model.torch_backend_dualpath import FusedWeights
 
@@ -120,32 +125,97 @@ def test_bfloat16_streams():
 # Weights exist once and follow the model
 
 
-def test_weights_are_fused_once_and_follow_the_model():
-    model = lively_model()
+def adapted(model):
+    settings = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj", "fc1"], init_lora_weights=False)
+    return peft.get_peft_model(model, settings)
+
+
+def scale(model, factor: float = 1.3):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(factor)
+
+
+def update(model, **options):
+    """With `fused`, the default of transformers, torch changes weights and leaves their versions as they were."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05, **options)
     tokens = random_batch([9])[0]
+    model.train()(tokens, labels=tokens).loss.backward()
+    optimizer.step()
+    model.eval()
+
+
+def load(model, **options):
+    other = copy.deepcopy(model)
+    scale(other)
+    model.load_state_dict(other.state_dict(), **options)
+
+
+def scale_data(model):
+    for parameter in model.parameters():
+        parameter.data.mul_(1.3)
+
+
+CHANGES = {
+    "in place": scale,
+    "through p.data": scale_data,
+    "an update": update,
+    "a fused update": partial(update, fused=True),
+    "load_state_dict": load,
+    "load_state_dict(assign=True)": partial(load, assign=True),
+    "to": lambda model: model.to(torch.float64),
+    "an adapter": adapted,
+    "a merged adapter": lambda model: adapted(model).merge_adapter(),
+    "a merged adapter that is taken away": lambda model: adapted(model).merge_and_unload(),
+}
+
+
+@pytest.mark.parametrize("policy", ["shared_path", "mma"])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_decoding_follows_the_model(change, policy):
+    """Its logits are those of `forward` along the same path, before a change of the weights and after it."""
+    model = lively_model(policy=policy)
+    ids, mask = random_batch(LENGTHS)
+    asked = {"output_logits": True, "return_dict_in_generate": True, "max_new_tokens": 8, "min_new_tokens": 8}
+    seen = []
+    for step in (lambda model: None, change):
+        step(model)
+        output = model.generate(ids, mask, **asked)
+        with torch.no_grad():
+            forced = model(ids, mask, decoder_input_ids=output.sequences[:, :-1], path="hard").logits
+        seen.append(torch.stack(output.logits, 1))
+        assert (seen[-1] - forced).abs().max() < 1e-4
+    assert not torch.equal(*seen)
+
+
+def test_an_adapter_is_switched_off_and_on():
+    model, ids = lively_model(), random_batch(LENGTHS)[0]
+    before = model.generate(ids)
+    adapter = adapted(model)
+    after = adapter.generate(input_ids=ids)
+    with adapter.disable_adapter():
+        assert torch.equal(adapter.generate(input_ids=ids), before)
+    assert torch.equal(adapter.generate(input_ids=ids), after) and not torch.equal(before, after)
+
+
+def test_a_model_that_has_decoded_is_copied_and_pickled():
+    model, ids = lively_model(), random_batch(LENGTHS)[0]
+    size = len(pickle.dumps(model))
+    written = model.generate(ids)
+    assert torch.equal(copy.deepcopy(model).generate(ids), written)
+    assert len(pickle.dumps(model)) == size
+
+
+def test_weights_are_fused_once():
+    model = lively_model()
     streams = [model.open_stream() for _ in range(3)]
     for stream in streams:
         list(stream.push([5]))
-    assert len({id(stream.engine.backend.weights) for stream in streams}) == 1
-    before = FusedWeights.of(model)
-    for parameter in model.parameters():
-        parameter.data.mul_(1.0)
-    assert FusedWeights.of(model) is before, "as the docstring says, such a change cannot be seen"
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(1.3)
-    assert FusedWeights.of(model) is not before
-    other = lively_model()
-    other.load_state_dict(model.state_dict())
-    assert torch.equal(other.generate(tokens), model.generate(tokens))
-    before = FusedWeights.of(model)
-    model.to(torch.float64)
-    assert FusedWeights.of(model) is not before and FusedWeights.of(model).source.weight.dtype == torch.float64
-    optimizer = torch.optim.SGD(model.parameters(), lr=10.0)
-    model.train()(tokens, labels=tokens).loss.backward()
-    before = FusedWeights.of(model)
-    optimizer.step()
-    assert FusedWeights.of(model) is not before
+    assert {stream.engine.backend.weights for stream in streams} == {FusedWeights.of(model)}
+    kept = len(FusedWeights.kept)
+    model = streams = stream = None
+    gc.collect()
+    assert len(FusedWeights.kept) < kept, "they go with the model"
 
 
 def bytes_of(engine) -> int:
