@@ -198,7 +198,7 @@ def test_the_light_tokenizer_is_the_tokenizer(exported):
 
 @pytest.fixture(scope="module")
 def light_python(tmp_path_factory):
-    """A virtual environment of the three packages (tqdm comes with tokenizers), linked, so that nothing is downloaded."""
+    """A virtual environment of the three packages (tqdm comes with tokenizers) as links: nothing is downloaded."""
     home = tmp_path_factory.mktemp("light")
     venv.create(home, symlinks=True)
     site = next(home.glob("lib/python*/site-packages"))

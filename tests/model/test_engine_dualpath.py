@@ -6,6 +6,7 @@ import pickle
 from functools import partial
 from itertools import accumulate
 
+import numpy as np
 import peft
 import pytest
 import torch
@@ -14,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_generation_dualpath import LENGTHS, SIMULTANEOUS, lively_model, written
 
+from hf_dualpath.model.dials_dualpath import Dials
+from hf_dualpath.model.engine_dualpath import Limits
 from hf_dualpath.model.torch_backend_dualpath import FusedWeights
 
 
@@ -21,6 +24,8 @@ DIALS = [
     {},
     {"write_threshold": 0.2},
     {"write_threshold": 0.9},
+    {"wait_k": 1},
+    {"wait_k": 5, "max_lag": 3},
     {"min_lag": 3},
     {"max_lag": 2},
     {"min_lag": 2, "max_lag": 4},
@@ -29,9 +34,9 @@ DIALS = [
 ]
 
 
-def dials_for(policy: str, index: int) -> dict:
-    dials = DIALS[index]
-    return {} if "write_threshold" in dials and policy in ("wait_k", "static_rw") else dials
+def dials_for(model, index: int) -> dict:
+    known = *model.config.policy_class.dials, "min_new_tokens", "max_new_tokens"
+    return {name: value for name, value in DIALS[index].items() if name in known}
 
 
 def alone(model, tokens, **dials):
@@ -46,7 +51,8 @@ def talks(draw):
     lengths = draw(st.lists(st.integers(1, 12), min_size=count, max_size=count))
     dials = draw(st.lists(st.integers(0, len(DIALS) - 1), min_size=count, max_size=count))
     turns = [index for index, length in enumerate(lengths) for _ in range(length)]
-    return lengths, dials, draw(st.permutations(turns)), draw(st.integers(0, 3))
+    given_up = draw(st.sets(st.integers(0, count - 1), max_size=count - 1))  # in the middle of their source
+    return lengths, dials, draw(st.permutations(turns)), draw(st.integers(0, 3)), given_up, draw(st.booleans())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -54,12 +60,13 @@ def talks(draw):
 @given(talk=talks())
 @settings(max_examples=8, deadline=None)
 def test_a_stream_in_a_pool_is_a_stream_alone(policy, dtype, talk):
-    lengths, chosen, order, every = talk
+    lengths, chosen, order, every, given_up, is_hard = talk
     torch.manual_seed(sum(lengths))
-    model = lively_model(policy=policy).to(dtype)
+    attention = "hard_aligned" if is_hard and policy in ("mma", "shared_path") else "infinite_lookback"
+    model = lively_model(policy=policy, monotonic_attention=attention).to(dtype)
     ids, _ = random_batch(lengths)
     sources = [row[:length].tolist() for row, length in zip(ids, lengths)]
-    dials = [dials_for(policy, index) for index in chosen]
+    dials = [dials_for(model, index) for index in chosen]
     engine = model.open_engine()
     streams, found, given_ = {}, {index: [] for index in range(len(lengths))}, [0] * len(lengths)
     for turn, index in enumerate(order):
@@ -69,20 +76,22 @@ def test_a_stream_in_a_pool_is_a_stream_alone(policy, dtype, talk):
         given_[index] += 1
         if given_[index] == lengths[index]:
             streams[index].end()
+        if index in given_up and 2 * given_[index] > lengths[index]:
+            streams[index].close()
         if every and turn % every == 0:
             engine.tick()
             for which, stream in streams.items():
                 found[which] += stream.take()
     while engine.tick():
         pass
-    for index, stream in streams.items():
-        found[index] += stream.take()
-        assert stream.done
+    assert not engine.streams
+    for index in set(streams) - given_up:
+        found[index] += streams[index].take()
+        assert streams[index].done
         assert found[index] == alone(model, sources[index], **dials[index])
         output = model.generate(ids[index : index + 1, : lengths[index]], return_dict_in_generate=True, **dials[index])
         assert [token for token, _ in written(found[index])] == output.sequences[0, 1:].tolist()
         assert [read for _, read in written(found[index])] == output.path[0].tolist()
-    assert not engine.streams
 
 
 def in_pushes(model, engine, sources, widths):
@@ -113,6 +122,25 @@ def test_compiled_steps_give_the_same_streams():
         found += [in_pushes(model, engine, sources, widths) for widths in ([1, 3, 2, 3], [4, 4, 1], [1] * 9)]
     for actions in found:
         assert actions == [alone(model, source, max_new_tokens=6) for source in sources]
+
+
+@pytest.mark.parametrize("policy", SIMULTANEOUS)
+def test_the_host_waits_only_where_tokens_are_fetched(policy):
+    """Tensors without numbers refuse whoever looks at one."""
+    model = lively_model(policy=policy).to("meta")
+    engine = model.open_engine(slots=3)
+    engine.backend.fetch = lambda *results: [np.zeros(result.shape, np.int64) for result in results]
+    dials = Dials(), Dials(max_lag=2), Dials(min_lag=2)
+    streams = [engine.open(its_dials, Limits(frozenset(), 20, 4), start_token=1) for its_dials in dials]
+    for count in (1, 3, 2):  # of the last slots, then of all
+        for stream in streams[-count:]:
+            stream.feed([5] * count)
+        engine.tick()
+    for stream in streams:
+        stream.end()
+    while engine.tick():
+        pass
+    assert all(len(stream.path) == 4 for stream in streams)
 
 
 def test_bfloat16_streams():
