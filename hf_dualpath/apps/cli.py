@@ -79,8 +79,6 @@ def main(arguments: list[str] | None = None):
     prepare_streams()
     if vars(parsed).get("backend") != "onnx":  # the light runtime has no transformers
         quiet_libraries()
-    from huggingface_hub.errors import StrictDataclassError
-
     try:
         parsed.run(parsed)
     except BrokenPipeError:
@@ -93,9 +91,11 @@ def main(arguments: list[str] | None = None):
         if parsed.debug or not is_expected:
             raise
         sys.exit(f"dualpath: {error}")
-    except StrictDataclassError as error:  # sizes that make no model; the library puts a line of its own before ours
-        if parsed.debug:
+    except Exception as error:
+        library = sys.modules.get("huggingface_hub.errors")  # the light runtime does not load it
+        if parsed.debug or library is None or not isinstance(error, library.StrictDataclassError):
             raise
+        # Sizes that make no model; the library puts a line of its own before ours.
         sys.exit(f"dualpath: {str(error).splitlines()[-1].strip().removeprefix('ValueError: ')}")
 
 

@@ -158,8 +158,8 @@ class Steps:
         graph.output(states, "hidden_states", ["rows", 1, width])
         graph.output(graph("Concat", key, value, axis=-1), "first_new", ["rows", 1, 2 * width])
         if self.policy.is_learned:
-            projection = self.policy.q_proj
-            query = graph.project(states, Affine(projection.weight * self.scale, projection.bias * self.scale))
+            asking = Affine.of(self.policy.q_proj)
+            query = graph.project(states, Affine(asking.weight * self.scale, asking.bias * self.scale))
             graph.output(query, "query", ["rows", 1, width])
 
     def encode(self):

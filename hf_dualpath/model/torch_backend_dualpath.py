@@ -4,6 +4,7 @@ It computes what the model's modules do, with fewer and larger operations: for o
 """
 
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -29,7 +30,28 @@ def choose_best(logits: Tensor, streams: Sequence[TokenStream], pad_token_id: in
 
 SMALL = 2**18  # numbers of a matrix that a product reads twice as fast by columns: a copy of it costs little memory
 FEW = 4  # rows for which other operations are the fastest ones
+WATCHED = 64  # numbers of each weight that tell whether it has changed
 NARROWEST = 4  # tokens of a push where shapes are static: a word or two
+
+
+def is_adapted(name: str, module: nn.Module) -> bool:
+    """Whether something stands in the place of a linear map."""
+    return name.endswith(("_proj", "fc1", "fc2", "lm_head")) and not isinstance(module, nn.Linear)
+
+
+@torch.no_grad()
+def weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor | None]:
+    """Of an affine map. What stands in the place of an `nn.Linear`, such as an adapter, is asked what becomes of zeros
+    and of each unit vector."""
+    if isinstance(module, nn.Linear):
+        return module.weight, module.bias
+    like, training = next(module.parameters()), module.training
+    module.eval()
+    units = torch.eye(module.in_features, dtype=like.dtype, device=like.device)
+    bias = module(torch.zeros_like(units[:1]))
+    weight = module(units) - bias
+    module.train(training)
+    return weight.t(), bias[0]
 
 
 class Affine:
@@ -46,8 +68,8 @@ class Affine:
     def of(cls, *projections: nn.Linear) -> "Affine":
         """One map for projections that take the same input."""
         if len(projections) == 1:
-            return cls(projections[0].weight, projections[0].bias)
-        return cls(*(torch.cat([getattr(each, name) for each in projections]) for name in ("weight", "bias")))
+            return cls(*weight_and_bias(projections[0]))
+        return cls(*(torch.cat(parts) for parts in zip(*map(weight_and_bias, projections))))
 
     def __call__(self, states: Tensor) -> Tensor:
         rows = states.shape[0]
@@ -127,6 +149,8 @@ def attend_once(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor | N
 class FusedWeights:
     """All weights as the steps use them. They exist once a model, see `of`."""
 
+    kept: "WeakKeyDictionary[nn.Module, FusedWeights]" = WeakKeyDictionary()  # not in the model, which may be copied
+
     def __init__(self, model):
         encoder, decoder = model.model.encoder, model.model.decoder
         self.encoder = [LayerWeights(layer) for layer in encoder.layers]
@@ -135,21 +159,28 @@ class FusedWeights:
         names = ("k_proj", "v_proj") if attentions[0].is_soft else ("v_proj",)
         # What all layers keep of a source token.
         self.source = Affine.of(*(attention.get_submodule(name) for attention in attentions for name in names))
-        self.output = Affine(model.lm_head.weight, by_columns=True)  # where small models spend their time
-        self.made_from = self.state(model)
+        self.output = Affine(*weight_and_bias(model.lm_head), by_columns=True)  # where small models spend their time
+        # An adapter is switched on and off without a trace.
+        self.made_from = None if any(map(is_adapted, *zip(*model.named_modules()))) else self.versions(model)
+        self.watched = [p.detach().flatten()[:: p.numel() // WATCHED + 1] for p in model.parameters()]
+        self.seen = torch.cat(self.watched)
 
     @staticmethod
-    def state(model) -> list[tuple[int, int]]:
-        """Changes with the weights: another place after `to`, another version after an update or a load."""
+    def versions(model) -> list[tuple[int, int]]:
+        """Change with the weights: another place after `to`, another version after a load or a change in place."""
         return [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in model.parameters()]
+
+    def are_of(self, model) -> bool:
+        """Whether the weights are those that these were made from. Fused optimizers, adapters that are merged, and all
+        who write to `p.data` leave versions as they were: what they change shows in a few numbers of each weight."""
+        return self.made_from == self.versions(model) and torch.equal(torch.cat(self.watched), self.seen)
 
     @classmethod
     def of(cls, model) -> "FusedWeights":
-        """Those of a model; made again when its weights have changed. A change through `p.data` shows nowhere: change
-        weights in place under `torch.no_grad()`, or load them."""
-        fused = model.__dict__.get("_fused_weights")
-        if fused is None or fused.made_from != cls.state(model):
-            fused = model.__dict__["_fused_weights"] = cls(model)
+        """Those of a model; made again when its weights have changed, and each time where adapters add to them."""
+        fused = cls.kept.get(model)
+        if fused is None or not fused.are_of(model):
+            fused = cls.kept[model] = cls(model)
         return fused
 
 

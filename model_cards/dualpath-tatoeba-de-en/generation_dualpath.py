@@ -252,8 +252,8 @@ class SimultaneousGenerationMixin(GenerationMixin):
         """A [`TokenStream`] over this model, with the arguments of `generate`. Any number can be open at once, each in
         an engine of its own, or in one `engine` that advances them together.
 
-        Weights may change between streams: by training, `load_state_dict`, or in place under `torch.no_grad()`. Not
-        through `p.data`: torch does not tell of such a change, and what was made of the old weights would stay in use.
+        Weights may change between streams, by training, `load_state_dict` or adapters: an engine with no open stream
+        takes those that the model has when the next one begins.
         """
         engine = self.open_engine() if engine is None else engine
         return engine.open(**self.stream_settings(**kwargs))

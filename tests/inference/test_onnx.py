@@ -1,10 +1,13 @@
 """An exported model against the torch engine, and alone in an environment that has no torch."""
 
+import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
+import venv
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -193,25 +196,38 @@ def test_the_light_tokenizer_is_the_tokenizer(exported):
     assert light.eos_token_id == heavy.eos_token_id and set(light.all_special_ids) == set(heavy.all_special_ids)
 
 
-def test_an_exported_model_runs_without_torch(exported):
-    """In a process where torch, transformers and all but the three needs cannot be imported."""
+@pytest.fixture(scope="module")
+def light_python(tmp_path_factory):
+    """A virtual environment of the three packages (tqdm comes with tokenizers) as links: nothing is downloaded."""
+    home = tmp_path_factory.mktemp("light")
+    venv.create(home, symlinks=True)
+    site = next(home.glob("lib/python*/site-packages"))
+    for name in ("onnxruntime", "tokenizers", "numpy", "tqdm"):
+        folder = Path(importlib.util.find_spec(name).origin).parent
+        for package in (folder, folder.with_name(f"{name}.libs")):
+            if package.exists():
+                (site / package.name).symlink_to(package)
+    return home / "bin" / "python"
+
+
+def test_an_exported_model_runs_without_torch(exported, light_python):
     folder, _ = exported
+    environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
+    options = {"capture_output": True, "text": True, "cwd": light_python.parent, "env": environment}
+    absent = "torch", "transformers", "huggingface_hub", "sentencex"
     code = (
-        "import sys\n"
-        "class Refuse:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.split('.')[0] in {'torch', 'transformers', 'datasets', 'huggingface_hub', 'sentencex',"
-        " 'tqdm', 'rich', 'accelerate', 'safetensors', 'onnx', 'yaml', 'sacrebleu'}:\n"
-        "            raise ModuleNotFoundError(name)\n"
-        "sys.meta_path.insert(0, Refuse())\n"
+        "import importlib.util\n"
+        f"assert not any(map(importlib.util.find_spec, {absent}))\n"
         "from hf_dualpath import SimultaneousTranslator\n"
         f"translator = SimultaneousTranslator.from_pretrained({str(folder / 'float')!r}, backend='onnx')\n"
         f"print(translator.translate({TEXT!r}))\n"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
-    assert found.returncode == 0, found.stderr
+    command = ["-m", "hf_dualpath", "translate", "--backend", "onnx", "--model", str(folder / "float"), TEXT]
     translator = SimultaneousTranslator.from_pretrained(folder / "model")
-    assert found.stdout.strip() == translator.translate(TEXT)
+    for arguments in (["-c", code], command):
+        found = subprocess.run([str(light_python), *arguments], **options, check=False)
+        assert found.returncode == 0, found.stderr
+        assert found.stdout.split() == translator.translate(TEXT).split()
 
 
 def test_the_runtime_reports_to_nobody(exported, tmp_path):

@@ -1,14 +1,22 @@
 """The pool: whatever else is in it and however pushes interleave, a stream is what it is alone."""
 
+import copy
+import gc
+import pickle
+from functools import partial
 from itertools import accumulate
 
+import numpy as np
+import peft
 import pytest
 import torch
 from conftest import random_batch, single_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_generation_dualpath import SIMULTANEOUS, lively_model, written
+from test_generation_dualpath import LENGTHS, SIMULTANEOUS, lively_model, written
 
+from hf_dualpath.model.dials_dualpath import Dials
+from hf_dualpath.model.engine_dualpath import Limits
 from hf_dualpath.model.torch_backend_dualpath import FusedWeights
 
 
@@ -16,6 +24,8 @@ DIALS = [
     {},
     {"write_threshold": 0.2},
     {"write_threshold": 0.9},
+    {"wait_k": 1},
+    {"wait_k": 5, "max_lag": 3},
     {"min_lag": 3},
     {"max_lag": 2},
     {"min_lag": 2, "max_lag": 4},
@@ -24,9 +34,9 @@ DIALS = [
 ]
 
 
-def dials_for(policy: str, index: int) -> dict:
-    dials = DIALS[index]
-    return {} if "write_threshold" in dials and policy in ("wait_k", "static_rw") else dials
+def dials_for(model, index: int) -> dict:
+    known = *model.config.policy_class.dials, "min_new_tokens", "max_new_tokens"
+    return {name: value for name, value in DIALS[index].items() if name in known}
 
 
 def alone(model, tokens, **dials):
@@ -41,7 +51,8 @@ def talks(draw):
     lengths = draw(st.lists(st.integers(1, 12), min_size=count, max_size=count))
     dials = draw(st.lists(st.integers(0, len(DIALS) - 1), min_size=count, max_size=count))
     turns = [index for index, length in enumerate(lengths) for _ in range(length)]
-    return lengths, dials, draw(st.permutations(turns)), draw(st.integers(0, 3))
+    given_up = draw(st.sets(st.integers(0, count - 1), max_size=count - 1))  # in the middle of their source
+    return lengths, dials, draw(st.permutations(turns)), draw(st.integers(0, 3)), given_up, draw(st.booleans())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -49,12 +60,13 @@ def talks(draw):
 @given(talk=talks())
 @settings(max_examples=8, deadline=None)
 def test_a_stream_in_a_pool_is_a_stream_alone(policy, dtype, talk):
-    lengths, chosen, order, every = talk
+    lengths, chosen, order, every, given_up, is_hard = talk
     torch.manual_seed(sum(lengths))
-    model = lively_model(policy=policy).to(dtype)
+    attention = "hard_aligned" if is_hard and policy in ("mma", "shared_path") else "infinite_lookback"
+    model = lively_model(policy=policy, monotonic_attention=attention).to(dtype)
     ids, _ = random_batch(lengths)
     sources = [row[:length].tolist() for row, length in zip(ids, lengths)]
-    dials = [dials_for(policy, index) for index in chosen]
+    dials = [dials_for(model, index) for index in chosen]
     engine = model.open_engine()
     streams, found, given_ = {}, {index: [] for index in range(len(lengths))}, [0] * len(lengths)
     for turn, index in enumerate(order):
@@ -64,20 +76,22 @@ def test_a_stream_in_a_pool_is_a_stream_alone(policy, dtype, talk):
         given_[index] += 1
         if given_[index] == lengths[index]:
             streams[index].end()
+        if index in given_up and 2 * given_[index] > lengths[index]:
+            streams[index].close()
         if every and turn % every == 0:
             engine.tick()
             for which, stream in streams.items():
                 found[which] += stream.take()
     while engine.tick():
         pass
-    for index, stream in streams.items():
-        found[index] += stream.take()
-        assert stream.done
+    assert not engine.streams
+    for index in set(streams) - given_up:
+        found[index] += streams[index].take()
+        assert streams[index].done
         assert found[index] == alone(model, sources[index], **dials[index])
         output = model.generate(ids[index : index + 1, : lengths[index]], return_dict_in_generate=True, **dials[index])
         assert [token for token, _ in written(found[index])] == output.sequences[0, 1:].tolist()
         assert [read for _, read in written(found[index])] == output.path[0].tolist()
-    assert not engine.streams
 
 
 def in_pushes(model, engine, sources, widths):
@@ -110,6 +124,25 @@ def test_compiled_steps_give_the_same_streams():
         assert actions == [alone(model, source, max_new_tokens=6) for source in sources]
 
 
+@pytest.mark.parametrize("policy", SIMULTANEOUS)
+def test_the_host_waits_only_where_tokens_are_fetched(policy):
+    """Tensors without numbers refuse whoever looks at one."""
+    model = lively_model(policy=policy).to("meta")
+    engine = model.open_engine(slots=3)
+    engine.backend.fetch = lambda *results: [np.zeros(result.shape, np.int64) for result in results]
+    dials = Dials(), Dials(max_lag=2), Dials(min_lag=2)
+    streams = [engine.open(its_dials, Limits(frozenset(), 20, 4), start_token=1) for its_dials in dials]
+    for count in (1, 3, 2):  # of the last slots, then of all
+        for stream in streams[-count:]:
+            stream.feed([5] * count)
+        engine.tick()
+    for stream in streams:
+        stream.end()
+    while engine.tick():
+        pass
+    assert all(len(stream.path) == 4 for stream in streams)
+
+
 def test_bfloat16_streams():
     model = lively_model().to(torch.bfloat16)
     tokens = random_batch([9])[0][0].tolist()
@@ -120,32 +153,97 @@ def test_bfloat16_streams():
 # Weights exist once and follow the model
 
 
-def test_weights_are_fused_once_and_follow_the_model():
-    model = lively_model()
+def adapted(model):
+    settings = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj", "fc1"], init_lora_weights=False)
+    return peft.get_peft_model(model, settings)
+
+
+def scale(model, factor: float = 1.3):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(factor)
+
+
+def update(model, **options):
+    """With `fused`, the default of transformers, torch changes weights and leaves their versions as they were."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05, **options)
     tokens = random_batch([9])[0]
+    model.train()(tokens, labels=tokens).loss.backward()
+    optimizer.step()
+    model.eval()
+
+
+def load(model, **options):
+    other = copy.deepcopy(model)
+    scale(other)
+    model.load_state_dict(other.state_dict(), **options)
+
+
+def scale_data(model):
+    for parameter in model.parameters():
+        parameter.data.mul_(1.3)
+
+
+CHANGES = {
+    "in place": scale,
+    "through p.data": scale_data,
+    "an update": update,
+    "a fused update": partial(update, fused=True),
+    "load_state_dict": load,
+    "load_state_dict(assign=True)": partial(load, assign=True),
+    "to": lambda model: model.to(torch.float64),
+    "an adapter": adapted,
+    "a merged adapter": lambda model: adapted(model).merge_adapter(),
+    "a merged adapter that is taken away": lambda model: adapted(model).merge_and_unload(),
+}
+
+
+@pytest.mark.parametrize("policy", ["shared_path", "mma"])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_decoding_follows_the_model(change, policy):
+    """Its logits are those of `forward` along the same path, before a change of the weights and after it."""
+    model = lively_model(policy=policy)
+    ids, mask = random_batch(LENGTHS)
+    asked = {"output_logits": True, "return_dict_in_generate": True, "max_new_tokens": 8, "min_new_tokens": 8}
+    seen = []
+    for step in (lambda model: None, change):
+        step(model)
+        output = model.generate(ids, mask, **asked)
+        with torch.no_grad():
+            forced = model(ids, mask, decoder_input_ids=output.sequences[:, :-1], path="hard").logits
+        seen.append(torch.stack(output.logits, 1))
+        assert (seen[-1] - forced).abs().max() < 1e-4
+    assert not torch.equal(*seen)
+
+
+def test_an_adapter_is_switched_off_and_on():
+    model, ids = lively_model(), random_batch(LENGTHS)[0]
+    before = model.generate(ids)
+    adapter = adapted(model)
+    after = adapter.generate(input_ids=ids)
+    with adapter.disable_adapter():
+        assert torch.equal(adapter.generate(input_ids=ids), before)
+    assert torch.equal(adapter.generate(input_ids=ids), after) and not torch.equal(before, after)
+
+
+def test_a_model_that_has_decoded_is_copied_and_pickled():
+    model, ids = lively_model(), random_batch(LENGTHS)[0]
+    size = len(pickle.dumps(model))
+    written = model.generate(ids)
+    assert torch.equal(copy.deepcopy(model).generate(ids), written)
+    assert len(pickle.dumps(model)) == size
+
+
+def test_weights_are_fused_once():
+    model = lively_model()
     streams = [model.open_stream() for _ in range(3)]
     for stream in streams:
         list(stream.push([5]))
-    assert len({id(stream.engine.backend.weights) for stream in streams}) == 1
-    before = FusedWeights.of(model)
-    for parameter in model.parameters():
-        parameter.data.mul_(1.0)
-    assert FusedWeights.of(model) is before, "as the docstring says, such a change cannot be seen"
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(1.3)
-    assert FusedWeights.of(model) is not before
-    other = lively_model()
-    other.load_state_dict(model.state_dict())
-    assert torch.equal(other.generate(tokens), model.generate(tokens))
-    before = FusedWeights.of(model)
-    model.to(torch.float64)
-    assert FusedWeights.of(model) is not before and FusedWeights.of(model).source.weight.dtype == torch.float64
-    optimizer = torch.optim.SGD(model.parameters(), lr=10.0)
-    model.train()(tokens, labels=tokens).loss.backward()
-    before = FusedWeights.of(model)
-    optimizer.step()
-    assert FusedWeights.of(model) is not before
+    assert {stream.engine.backend.weights for stream in streams} == {FusedWeights.of(model)}
+    kept = len(FusedWeights.kept)
+    model = streams = stream = None
+    gc.collect()
+    assert len(FusedWeights.kept) < kept, "they go with the model"
 
 
 def bytes_of(engine) -> int:

@@ -13,7 +13,7 @@ from datasets import Dataset
 from test_trainer import TEXTS, arguments, tokenized
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
-from hf_dualpath import DualPathTrainer, SimultaneousTranslator, latency_metrics
+from hf_dualpath import DualPathTrainer, SiMTForConditionalGeneration, SimultaneousTranslator, latency_metrics
 from hf_dualpath.errors import DataError
 from hf_dualpath.inference.collator import PairCollator
 from hf_dualpath.inference.tokenization import train_bpe_tokenizer
@@ -90,6 +90,17 @@ def test_compute_metrics_and_predict(tmp_path):
     assert references[1][0][references[1][0] != -100].tolist() == TOKENIZER(TEXTS["source"][0])["input_ids"]
     one = text_trainer(tmp_path, single_model).predict(PAIRS.select(range(3)))
     assert isinstance(one.predictions, np.ndarray) and one.predictions.shape[0] == 3
+
+
+def test_predictions_after_training_are_those_of_the_checkpoint(tmp_path):
+    """Evaluation on the way leaves nothing behind: the engine follows the optimizer."""
+    fast = {"max_steps": 6, "eval_strategy": "steps", "eval_steps": 3, "learning_rate": 3e-2, "warmup_steps": 1}
+    run = text_trainer(tmp_path, single_model, fast, eval_dataset=PAIRS)
+    run.train()
+    run.save_model(tmp_path / "model")
+    again = text_trainer(tmp_path, model=SiMTForConditionalGeneration.from_pretrained(tmp_path / "model"))
+    found, expected = (trainer.predict(PAIRS).predictions for trainer in (run, again))
+    assert np.array_equal(found, expected)
 
 
 def test_figures_are_those_of_the_table_of_metrics(tmp_path):
