@@ -415,6 +415,17 @@ def test_the_token():
             RemoteTranslator(server.url, token="wrong").translate("gut.")
 
 
+def test_pages_that_are_allowed_may_connect():
+    page = "https://captions.example"
+    with Serving(["model"], access=Access(origins=(page,))) as server:
+        for path in ("/v1/stream", "/v1/rooms/a", "/v1/rooms/a/captions"):
+            with server.socket(path, origin=page) as socket:
+                assert json.loads(socket.recv())["event"] == "open"
+            with server.socket(path, origin=page + ".evil") as socket:
+                assert closing(socket)[0] == Close.FORBIDDEN.code
+        assert server.request("/v1/translate", {"text": "a"}, origin=page)[0] == 200
+
+
 @pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:1", "null", "http://["])
 def test_pages_of_other_sites_may_not_connect(server, origin):
     for path in ("/v1/stream", "/v1/rooms/a", "/v1/rooms/a/captions"):
@@ -456,6 +467,29 @@ def test_a_worker_dies_and_nothing_is_lost(server):
     assert [event["source_words_read"] for event in events if event["event"] == "write"] == [1, 3, 4, 5, 5, 6]
     assert server.metric("dualpath_worker_restarts_total") == restarts + 1
     eventually(lambda: json.loads(server.request("/health")[1])["status"] == "ok")
+
+
+def test_a_dial_that_was_refused_is_not_asked_for_again():
+    """Neither of the process that takes over, nor of another service."""
+
+    async def talk(server):
+        async with RemoteTranslator(server.url).open_async() as stream:
+            stream.push("eins ")
+            stream.set_dials(max_lag=0)
+            stream.push("zwei. ")
+            events = aiter(stream)
+            while not isinstance(await anext(events), SentenceEnd):
+                pass
+            server.kill_worker("model")
+            stream.push("drei ")
+            while not (isinstance(event := await anext(events), Read) and event.word == "drei"):
+                pass
+            assert "max_lag" not in stream._address()
+            stream.finish()
+            return [event.word async for event in events if isinstance(event, Write)]
+
+    with Serving(["model"]) as server:
+        assert asyncio.run(asyncio.wait_for(talk(server), 60)) == ["DREI"]
 
 
 @pytest.mark.parametrize("killer", ["CRASH", "HALF"])

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 
 
 class Close(Enum):
@@ -96,7 +97,7 @@ def parse_dials(values: dict, known: Iterable[str]) -> dict:
                 value = json.loads(value)
             except (ValueError, RecursionError):
                 value = "text"
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        if value is not None and (type(value) not in (int, float) or not -inf < value < inf):
             raise ValueError(f"{name!r} is a number.")
         dials[name] = value
     return dials
@@ -160,6 +161,11 @@ class Unfinished:
             }
         elif kind == "sentence_end":
             return self._end(event)
+        elif kind == "error":  # dials that the model does not take are not asked for again
+            wrong = event.get("dials", {})
+            for item in self.items:
+                if isinstance(item, dict) and "dials" in item:
+                    item["dials"] = {name: value for name, value in item["dials"].items() if wrong.get(name) != value}
         return event
 
     def _end(self, event: dict) -> dict:
