@@ -207,10 +207,9 @@ class AsyncStream:
             self._words_read += 1
             self._forget_read()
             self._changed.set()
-        if kind in KINDS:
-            event = self._unfinished.see(message)
-            if event is not None:
-                self._events.put_nowait(from_dict(event))
-        elif kind in ("notice", "error"):
+        event = self._unfinished.see(message)
+        if kind in KINDS and event is not None:
+            self._events.put_nowait(from_dict(event))
+        if kind in ("notice", "error"):
             logger.warning("The service says: %s", message["message"])
         return kind == "end"

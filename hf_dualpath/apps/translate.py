@@ -7,6 +7,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -169,7 +170,18 @@ def translate_captions(arguments: Namespace, translator: "SimultaneousTranslator
     form = format_of(arguments.output) if arguments.output else arguments.format
     if form not in ("srt", "vtt"):
         raise ValueError(f"{arguments.output} ends in neither .srt nor .vtt: captions are written as one of them.")
-    events = translator.stream(word + " " for word, _ in heard)
+    said = 0
+
+    def words() -> Iterator[str]:
+        nonlocal said
+        for word, _ in heard:
+            said += 1
+            yield word + " "
+
+    events = translator.stream(words())
+    if arguments.server is None:  # a service is told more than it has answered
+        # A sentence's end may be known only at the word after it: "am 3. Wir".
+        events = (replace(event, source_words_read=said) if isinstance(event, Write) else event for event in events)
     captions = timed_captions(events, [time for _, time in heard])
     output = open(arguments.output, "w", encoding="utf-8") if arguments.output else sys.stdout
     try:

@@ -1,6 +1,7 @@
 """A worker without a model, in the place of the real one: a word is written in capitals when the next one is read.
 
-`CRASH` kills the process. So everything around the model is tested quickly, and against a rule that anyone can see.
+`CRASH` kills the process, `HALF` in the middle of an answer. So everything around the model is tested quickly, and
+against a rule that anyone can see.
 """
 
 import os
@@ -106,6 +107,9 @@ class Session:
         else:
             if word == "CRASH":
                 os._exit(1)
+            if word == "HALF":
+                os.write(OUTPUT, b'[["')
+                os._exit(1)
             self.read += 1
             self.events.append(Read(word))
             if self.sentence:
@@ -124,5 +128,6 @@ def load_pools(path, **_):
 
 
 if __name__ == "__main__":
+    OUTPUT = os.dup(1)
     worker.load_pools = load_pools
     worker.main(sys.argv[1])

@@ -1,5 +1,7 @@
 """Captions with times: what is shown had been heard. Partial hypotheses are not read."""
 
+from argparse import Namespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from hf_dualpath.apps.captions import (
     timed_captions,
     written,
 )
+from hf_dualpath.apps.translate import translate_captions
 from hf_dualpath.errors import DataError
 from hf_dualpath.inference.events import SentenceEnd, Write
 
@@ -97,6 +100,23 @@ def test_nothing_is_shown_before_it_was_heard(translation):
         again = read_captions("".join(written(captions, form)))
         assert [caption.text for caption in again] == [caption.text for caption in captions]
         assert all(-1e-8 < new.start - old.start < 0.0011 for new, old in zip(again, captions)), "never earlier"
+
+
+class Hesitant:
+    """Writes the only word of its first sentence when the next one has begun."""
+
+    def stream(self, words):
+        for number, _ in enumerate(words, 1):
+            if number == 2:
+                yield Write("third.", 1, 1, 0.0)
+                yield SentenceEnd("3.", "third.", (0, 1), (0, 1))
+
+
+def test_what_was_known_at_the_next_word_is_shown_then(capsys, tmp_path):
+    source = tmp_path / "talk.srt"
+    source.write_text(SRT.replace("<i>Guten</i> Morgen,\nliebe Leute.", "3."), encoding="utf-8")
+    translate_captions(Namespace(file=str(source), output=None, format="srt", server=None), Hesitant())
+    assert read_captions(capsys.readouterr().out)[0].start >= 60.5
 
 
 def test_markup_in_a_translation_is_text_in_webvtt():

@@ -103,6 +103,40 @@ def test_a_reader_comes_back(chromium, server):
     tab.context.close()
 
 
+SPEAK = """async () => {
+  const { connect } = await import("/assets/client.js");
+  const [Socket, read] = [window.WebSocket, []];
+  let [stream, number, lost] = [null, 0, 0];
+  window.WebSocket = class extends Socket {
+    constructor(url) {
+      super(url);
+      this.addEventListener("open", () => stream.send(`Satz ${number++}. `));  // sooner than the service says hello
+      this.addEventListener("message", ({ data }) => {
+        if (!data.includes("sentence_end")) return;
+        if (lost++ < 3) super.close(4999); else stream.send({ end: true });
+      });
+      Object.defineProperty(this, "onclose", { set(hear) {
+        this.addEventListener("close", (event) => hear({ code: event.code === 4999 ? 1006 : event.code, reason: "" }));
+      } });
+    }
+  };
+  await new Promise((over) => {
+    stream = connect("/v1/stream", (event) => { if (event.event === "read") read.push(event.word); }, (state) => {
+      if (state === "closed") over();
+    });
+  });
+  window.WebSocket = Socket;
+  return read.join(" ");
+}"""
+
+
+def test_the_client_of_a_page_speaks(chromium, server):
+    """It sends before it is told that it may, and loses its connection: nothing is lost or sent twice."""
+    tab = open_room(chromium, server, "speaker")
+    assert tab.evaluate(SPEAK) == "Satz 0. Satz 1. Satz 2. Satz 3."
+    tab.context.close()
+
+
 def lose(reader):
     from hf_dualpath.apps.service.protocol import Close, Refusal
 

@@ -6,7 +6,7 @@ import time
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from .feeds import Reader
-from .protocol import Close, Refusal, parse
+from .protocol import Close, Refusal
 from .service import Service
 from .streams import Stream
 
@@ -51,12 +51,9 @@ async def receive_all(websocket: WebSocket, stream: Stream) -> Refusal | None:
         if message["type"] == "websocket.disconnect":
             return None
         try:
-            stream.take(parse(message.get("text") or message.get("bytes") or ""))
+            stream.receive(message.get("text") or message.get("bytes") or "")
         except Refusal as refusal:
             return refusal
-        except ValueError as error:
-            stream.received += 1
-            stream.tell("error", str(error))
 
 
 async def ignore_all(websocket: WebSocket) -> None:

@@ -11,7 +11,7 @@ class Limits:
         streams (`int`): Streams open at once.
         listeners (`int`): Readers of rooms at once.
         rooms (`int`): Rooms at once.
-        characters (`float`): A second and stream; ten seconds' worth may come at once. Speech has about 15.
+        characters (`float`): A second and stream, of messages; ten seconds' worth may come at once. Speech: 15.
         message_bytes (`int`): The largest message.
         text_characters (`int`): The longest text of `POST /v1/translate`.
         waiting_words (`int`): Words of a stream that the model has not read yet; our client sends 50 at once.

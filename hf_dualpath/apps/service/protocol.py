@@ -1,10 +1,10 @@
 """What clients and the service say to each other, and how a stream goes on after a break.
 
-A client sends text, cut anywhere, or one of these as JSON: `{"text": "..."}` (with `"is_final": false` it is not
-read), `{"pause": true}`, `{"dials": {...}}`, `{"end": true}`. The service answers with events as JSON, each with its
-number in the stream under `seq`: `read`, `write`, `sentence_end` (see [`hf_dualpath.Read`] and so on), `notice`,
-`error` and, last of all, `end`. Before them comes `open`: the stream's id, and how many of the client's messages have
-arrived.
+A client sends text, cut anywhere, or one of these as JSON: `{"text": "..."}` (of a recogniser with `is_final`: what is
+false is not read, what is true ends with a whole word), `{"pause": true}`, `{"dials": {...}}`, `{"end": true}`. The
+service answers with events as JSON, each with its number in the stream under `seq`: `read`, `write`, `sentence_end`
+(see [`hf_dualpath.Read`] and so on), `notice`, `error` and, last of all, `end`. Before them comes `open`: the stream's
+id, and how many of the client's messages have arrived.
 """
 
 import json
@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 
 
 class Close(Enum):
@@ -79,8 +80,9 @@ def parse(message: str | bytes) -> Command:
             raise ValueError(f"There is no {name[:40]!r} in a message; there are {', '.join(FIELDS)}.")
         if not isinstance(value, FIELDS[name]):
             raise ValueError(f"{name!r} is {FIELDS[name].__name__} in a message.")
-    if fields.pop("is_final", True) is False:
-        return Command()
+    final = fields.pop("is_final", None)
+    if final is not None:  # of a recogniser: a guess is not read, and what is final ends with a word
+        fields["text"] = fields.get("text", "") + " " if final else ""
     return Command(**fields)
 
 
@@ -95,7 +97,7 @@ def parse_dials(values: dict, known: Iterable[str]) -> dict:
                 value = json.loads(value)
             except (ValueError, RecursionError):
                 value = "text"
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        if value is not None and (type(value) not in (int, float) or not -inf < value < inf):
             raise ValueError(f"{name!r} is a number.")
         dials[name] = value
     return dials
@@ -119,14 +121,24 @@ class Unfinished:
         self.restarts = 0  # in this sentence
 
     def add(self, item: str | dict):
-        """A word or a command is sent."""
+        """A word or a command is sent. Commands between the same two words are one, or they could be any number."""
+        if isinstance(item, dict) and self.items and isinstance(self.items[-1], dict):
+            before = self.items.pop()
+            if "dials" in before and "dials" in item:
+                item = item | {"dials": before["dials"] | item["dials"]}
+            item = before | item
         self.items.append(item)
+
+    @property
+    def has_words(self) -> bool:
+        """Whether a sentence was begun."""
+        return any(isinstance(item, str) for item in self.items)
 
     def restart(self) -> tuple[dict, list[str | dict]]:
         """The stream begins again: its dials, and what to send."""
         self.repeated_reads, self.repeated_writes = self.read, len(self.written)
         self.base = self.source, self.tokens
-        self.restarts += 1
+        self.restarts += self.has_words
         return self.dials, list(self.items)
 
     def see(self, event: dict) -> dict | None:
@@ -149,6 +161,11 @@ class Unfinished:
             }
         elif kind == "sentence_end":
             return self._end(event)
+        elif kind == "error":  # dials that the model does not take are not asked for again
+            wrong = event.get("dials", {})
+            for item in self.items:
+                if isinstance(item, dict) and "dials" in item:
+                    item["dials"] = {name: value for name, value in item["dials"].items() if wrong.get(name) != value}
         return event
 
     def _end(self, event: dict) -> dict:

@@ -111,6 +111,8 @@ class Service:
 
     def resume(self, stream: Stream, after: int) -> Reader:
         """A connection of a stream; one that was there before makes way."""
+        if stream.refusal is not None:
+            raise stream.refusal
         reader = Reader(stream.feed, after)
         for other in stream.feed.readers:
             other.stop(Refusal(Close.TAKEN, "Another connection goes on with this stream."))

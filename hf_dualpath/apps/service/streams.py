@@ -9,7 +9,7 @@ from ...inference.splitting import WordCutter
 from .feeds import Feed
 from .limits import Allowance, Limits
 from .metrics import Metrics
-from .protocol import Close, Command, Refusal, Unfinished, parse_dials
+from .protocol import Close, Command, Refusal, Unfinished, parse, parse_dials
 
 
 if TYPE_CHECKING:
@@ -39,14 +39,20 @@ class Stream:
 
     # From the client
 
-    def take(self, command: Command):
+    def receive(self, message: str | bytes):
         """One message. A mistake in it is answered by an `error` event; one that is too much ends the stream."""
         self.received += 1
         self.heard_at = time.monotonic()
-        if self.ended:
-            return
-        if not self.allowance.take(len(command.text)):
+        if not self.allowance.take(len(message)):
             raise Refusal(Close.TOO_FAST, f"A stream takes {self.limits.characters:g} characters a second.")
+        try:
+            command = parse(message)
+        except ValueError as error:
+            return self.tell("error", str(error))
+        if not self.ended:
+            self._take(command)
+
+    def _take(self, command: Command):
         self._push(self._cutter.push(command.text))
         if command.dials is not None:
             try:
@@ -77,8 +83,7 @@ class Stream:
     @property
     def is_settled(self) -> bool:
         """All that came is translated, and has reached whoever reads it."""
-        waits = any(isinstance(item, str) for item in self.unfinished.items)
-        return not waits and all(reader.seq == self.feed.seq for reader in self.feed.readers)
+        return not self.unfinished.has_words and all(reader.seq == self.feed.seq for reader in self.feed.readers)
 
     def _push(self, words: list[str]):
         if not words:
@@ -113,7 +118,7 @@ class Stream:
                 self._send_command(item)
 
     def worker_died(self):
-        if self.unfinished.items and self.unfinished.restarts > self.limits.restarts:
+        if self.unfinished.has_words and self.unfinished.restarts >= self.limits.restarts:
             self.fail(Refusal(Close.BROKEN))
         else:
             self.tell("notice", "The model stopped and starts again. Nothing is lost.")

@@ -70,8 +70,9 @@ class Desk:
             elif kind == "close":
                 self.close(stream)
         except (TypeError, ValueError) as error:
-            refused = kind == "open"
-            return [stream, [{"event": "refused" if refused else "error", "message": str(error)}], False]
+            wrong = {"dials": arguments[0]} if kind == "dials" else {}
+            event = {"event": "refused" if kind == "open" else "error", "message": str(error)}
+            return [stream, [event | wrong], False]
         return None
 
     def step(self) -> bool:

@@ -82,12 +82,12 @@ class Worker:
             self.metrics.restarts.labels(self.name).inc()
             try:
                 await self._launch()
-            except ValueError as error:
+            except (OSError, ValueError) as error:  # there may be no memory for a process just now
                 logger.error("%s", error)
                 pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _listen(self):
-        while line := await self.process.stdout.readline():
+        while (line := await self.process.stdout.readline()).endswith(b"\n"):  # half a line is a death's
             for stream, events, done in json.loads(line):
                 if stream in self.streams:
                     self.streams[stream].hear(events, done)

@@ -3,13 +3,13 @@
 //   const stream = connect("/v1/stream?direction=de-en", (event) => console.log(event.event, event.word));
 //   stream.send("Ich habe heute "); stream.send({ end: true });
 
-const FINAL = (code) => code === 1000 || code >= 4000;
+const PASSING = [1001, 1005, 1006, 1011, 1012, 1013]; // as in protocol.py: all other ends are final
 
 export function connect(path, onEvent, onState = () => {}) {
   const url = new URL(path, location.href);
   url.protocol = url.protocol.replace("http", "ws");
   const sent = []; // messages that may not have arrived
-  let [socket, arrived, pause, stopped] = [null, 0, 500, false];
+  let [socket, arrived, pause, stopped, ready] = [null, 0, 500, false, false];
 
   function open() {
     socket = new WebSocket(url);
@@ -30,6 +30,7 @@ export function connect(path, onEvent, onState = () => {}) {
           arrived = event.received;
         }
         sent.forEach((text) => socket.send(text));
+        ready = true; // not before: what waits would be sent twice
         onState("open");
       } else {
         url.searchParams.set("after", event.seq);
@@ -37,7 +38,8 @@ export function connect(path, onEvent, onState = () => {}) {
       onEvent(event);
     };
     socket.onclose = ({ code, reason }) => {
-      if (stopped || FINAL(code)) return onState("closed", reason);
+      ready = false;
+      if (stopped || !PASSING.includes(code)) return onState("closed", reason);
       onState("lost");
       setTimeout(open, pause);
       pause = Math.min(2 * pause, 10000);
@@ -49,7 +51,7 @@ export function connect(path, onEvent, onState = () => {}) {
     send(message) {
       const text = JSON.stringify(typeof message === "string" ? { text: message } : message);
       sent.push(text);
-      if (socket.readyState === WebSocket.OPEN) socket.send(text);
+      if (ready) socket.send(text);
     },
     close() {
       stopped = true;

@@ -12,7 +12,7 @@ document.getElementById("room").textContent = name;
 function sentence() {
   row = document.createElement("div");
   row.className = "dp sentence";
-  for (const side of ["dp-source", "dp-target"]) row.append(Object.assign(document.createElement("p"), { className: side }));
+  for (const side of ["dp-source", "dp-target"]) row.append(Object.assign(document.createElement("p"), { className: side, dir: "auto" }));
   captions.append(row);
   while (captions.childElementCount > SHOWN) captions.firstChild.remove();
 }
