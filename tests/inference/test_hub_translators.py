@@ -1,7 +1,9 @@
 """Translators of the Hub as streams, on tiny random models in the published formats."""
 
 import asyncio
+import json
 import random
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -9,8 +11,15 @@ import torch
 from conftest import dual_model, single_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from published import ENGLISH, GERMAN, PUBLISHED, published
-from transformers import AutoTokenizer, BartConfig
+from published import ENGLISH, GERMAN, PUBLISHED, lively, published
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    BartConfig,
+    MT5ForConditionalGeneration,
+    NllbMoeForConditionalGeneration,
+    UMT5ForConditionalGeneration,
+)
 
 from hf_dualpath import Dials, HubPolicy, Read, SentenceEnd, SimultaneousTranslator, Write, register_hub_policy
 from hf_dualpath.inference.batches import encode_sources, translate_corpus, translate_texts
@@ -110,7 +119,6 @@ def test_what_is_missing_is_said(home, tmp_path):
         ("marian", {"frontier": 3}, "`frontier` does nothing for the local_agreement policy"),
         ("marian", {"policy": "align_att", "frontier": -1}, "`frontier` is a number"),
         ("marian", {"target_language": "fr"}, "'fr' is not one of .* such as en. It knows en"),
-        ("marian", {"max_new_tokens": 0}, "`max_new_tokens` is at least 1"),
         ("marian", {"num_beams": 4}, "beam search revises"),
         ("marian", {"temper": 4}, "does not know `temper`"),
     ]
@@ -132,6 +140,61 @@ def test_a_direction_names_the_languages(home):
     assert t5.source_tokenizer.decode(frame.before) == "translate English to German:"
     marian, _ = published("marian", home)
     assert list(load_directions(marian, "deu-eng")) == ["deu-eng"], "other names of the only languages that it has"
+
+
+KIN = {"mt5": (MT5ForConditionalGeneration, "t5"), "umt5": (UMT5ForConditionalGeneration, "t5")}
+KIN["nllb-moe"] = (NllbMoeForConditionalGeneration, "nllb")
+
+
+@pytest.mark.parametrize("kin", KIN)
+def test_kin_have_the_same_format(home, tmp_path, kin):
+    """Models of other types with the tokenizer, the frame and the languages of one above."""
+    model_class, family = KIN[kin]
+    folder, languages = published(family, home)
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    sizes = AutoConfig.from_pretrained(folder).to_dict()
+    for name in ("model_type", "architectures", "transformers_version"):
+        sizes.pop(name)
+    if kin == "nllb-moe":
+        sizes |= {"num_experts": 2, "encoder_sparse_step": 2, "decoder_sparse_step": 2, "expert_capacity": 64}
+    torch.manual_seed(1)
+    lively(model_class(model_class.config_class(**sizes))).save_pretrained(tmp_path)
+    for policy in ("local_agreement", "align_att"):
+        translator = SimultaneousTranslator.from_pretrained(tmp_path, policy=policy, **languages, **SHORT)
+        hub, frame = translator.model, translator.model.decoder.frame
+        for text in GERMAN[:2]:
+            (tokens, _), *_ = encode_sources(translator.source_tokenizer, [text])
+            events = translator.fork().stream([text])
+            [read_first] = hub.generate(torch.tensor([tokens]), min_lag=1000, **SHORT)[:, 1:].tolist()
+            expected = hub.model.generate(
+                torch.tensor([[*frame.before, *tokens[:-1], *frame.after]]),
+                decoder_input_ids=torch.tensor([frame.prompt]),
+                suppress_tokens=[hub.config.pad_token_id],
+                **SHORT,
+            )
+            assert read_first == expected[0, len(frame.prompt) :].tolist()
+            batched, _ = translate_corpus(hub, *tokenizers_of(translator), [text], progress=False, **SHORT)
+            assert [event.word for event in events if isinstance(event, Write)] == batched[0].words
+
+
+def tokenizers_of(translator):
+    return translator.source_tokenizer, translator.target_tokenizer
+
+
+def test_a_word_without_a_token_is_a_word(home, tmp_path):
+    """A vocabulary may lack pieces of its SentencePiece model: such a word is one unknown token without ▁."""
+    folder, _ = published("marian", home)
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    vocabulary, text = json.loads((tmp_path / "vocab.json").read_text()), "Anna hat oft Mein Vater"
+    vocabulary |= {f"not {word}": vocabulary.pop(f"▁{word}") for word in text.split()}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    dials = {"wait_k": 1, "min_new_tokens": 8, **SHORT}
+    translator = SimultaneousTranslator.from_pretrained(tmp_path, policy="wait_k", **dials)
+    [translation], _ = translate_corpus(translator.model, *tokenizers_of(translator), [text], progress=False, **dials)
+    assert translation.source_tokens[:-1] == [translator.source_tokenizer.unk_token_id] * 5
+    assert translation.path[:5] == [1, 2, 3, 4, 5]
+    list(translator.stream([text]))
+    assert (translator.words, translator.path) == (translation.words, translation.word_path)
 
 
 # Policies, against an implementation that translates each prefix from scratch, without a cache, a batch or a guess

@@ -209,8 +209,6 @@ class HubTranslator:
             longest = min(longest, kwargs.pop("max_new_tokens"))
         if kwargs.get("max_length") is not None:
             longest = min(longest, kwargs.pop("max_length") - 1)
-        if longest < 1:
-            raise ValueError("A translation has tokens: `max_new_tokens` is at least 1, and `max_length` at least 2.")
         prompt = len(self.decoder.frame.prompt)
         greedy = {"num_beams": 1, "do_sample": False, "early_stopping": False, "length_penalty": None}
         settings = {"max_length": longest + prompt, "max_new_tokens": None, "forced_bos_token_id": None}
