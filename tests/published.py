@@ -6,6 +6,7 @@ from pathlib import Path
 
 import sentencepiece
 import torch
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import (
     M2M100Config,
@@ -63,6 +64,11 @@ def train_sentencepiece(folder: Path, name: str, texts: list[str], **options) ->
     (folder / f"{name}.txt").unlink()
     (folder / f"{name}.vocab").unlink()
     return sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{name}.model"))
+
+
+def charsmap_of(processor: sentencepiece.SentencePieceProcessor) -> bytes:
+    """Its normalizer (NFKC and more), which the published tokenizers have too."""
+    return ModelProto.FromString(processor.serialized_model_proto()).normalizer_spec.precompiled_charsmap
 
 
 def pieces_of(processor: sentencepiece.SentencePieceProcessor) -> list[tuple[str, float]]:
@@ -129,7 +135,10 @@ def write_mbart(folder: Path, tokenizer_class=MBartTokenizer):
         special = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
         tokenizer = tokenizer_class([*special, *pieces_of(processor)])
     else:
-        tokenizer = tokenizer_class([("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0), *pieces_of(processor)])
+        special = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0)]
+        tokenizer = tokenizer_class(
+            [*special, *pieces_of(processor)], _spm_precompiled_charsmap=charsmap_of(processor)
+        )
     tokenizer.save_pretrained(folder)
     tokens = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
     config = MBartConfig(vocab_size=len(tokenizer), **tokens, **SIZES)
@@ -142,8 +151,8 @@ def write_mbart50(folder: Path):
 
 def write_t5(folder: Path):
     processor = train_sentencepiece(folder, "spiece", [*GERMAN, *ENGLISH, "translate German to English:"])
-    special = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
-    tokenizer = T5Tokenizer([*special, *pieces_of(processor)], extra_ids=4)
+    special, charsmap = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)], charsmap_of(processor)
+    tokenizer = T5Tokenizer([*special, *pieces_of(processor)], extra_ids=4, _spm_precompiled_charsmap=charsmap)
     tokenizer.save_pretrained(folder)
     config = T5Config(
         vocab_size=len(tokenizer),

@@ -128,7 +128,7 @@ def contests(systems: Sequence[System], tolerance: float = 0.5, samples: int = 1
     return found
 
 
-LAGS = (1.5, 2, 2.5, 3, 4, 5, 6)
+LAGS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 
 
 def at_latency(rows: Sequence[dict], lags: Sequence[float] = LAGS, value: str = "BLEU") -> list[dict]:

@@ -16,7 +16,7 @@ from ..paths.duality import transpose_path
 from ..paths.staircase import Step, staircase
 
 
-MARKERS = "osD^vPX*"
+MARKERS = "osD^vPX*<>"
 LINES = ("-", "--", "-.", ":")
 READ_COLOR, WRITE_COLOR = "#2563eb", "#dc2626"
 

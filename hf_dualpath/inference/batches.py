@@ -89,7 +89,7 @@ def _translate(
     model,
     target_tokenizer: "PreTrainedTokenizerFast",
     sources: Sequence[str],
-    encoded: list[tuple[list[int], list[int]]],
+    encoded: list["Encoded"],
     batch_size: int,
     progress: bool,
     description: str,
@@ -103,25 +103,29 @@ def _translate(
     training, began = model.training, time.perf_counter()
     model.eval()
     with tqdm(total=len(sources), desc=description, disable=not progress, unit=" sentences") as bar:
-        tokenized = {index: encoded[index][0] for index in order}
-        for index, tokens, path in decode(model, tokenized, batch_size, **generate_kwargs):
+        ordered = {index: encoded[index] for index in order}
+        for index, tokens, path in decode(model, ordered, batch_size, **generate_kwargs):
             results[index] = assemble(sources[index], *encoded[index], tokens, path, target_tokenizer)
             bar.update()
     model.train(training)
     return results, time.perf_counter() - began
 
 
+Encoded = tuple[list[int], list[int]]  # tokens with the end, and how many of them each word has
+
+
 def decode_live(
-    model, sources: dict[int, list[int]], batch_size: int, **kwargs
+    model, sources: dict[int, Encoded], batch_size: int, **kwargs
 ) -> Iterator[tuple[int, list[int], list[int]]]:
     """Tokens and path of each source, as streams of one engine: where one ends, the next takes its slot."""
     engine, settings = model.open_engine(min(batch_size, len(sources)) or 1), model.stream_settings(**kwargs)
     waiting, running = deque(sources.items()), {}
     while waiting or running:
         while waiting and len(running) < batch_size:
-            index, tokens = waiting.popleft()
+            index, encoded = waiting.popleft()
             running[index] = stream = engine.open(**settings)
-            stream.feed(tokens)
+            for word in words_of(*encoded):
+                stream.feed(word)
             stream.end()
         engine.tick()
         for index in [index for index, stream in running.items() if stream.done]:
@@ -130,20 +134,20 @@ def decode_live(
 
 
 def decode_whole(
-    model, sources: dict[int, list[int]], batch_size: int, **kwargs
+    model, sources: dict[int, Encoded], batch_size: int, **kwargs
 ) -> Iterator[tuple[int, list[int], list[int]]]:
     """The same for an offline model, through the library's `generate`."""
     from .collator import PairCollator  # the light runtime has no torch, and no offline models
 
     collate, pad = PairCollator(model.config.pad_token_id), model.config.pad_token_id
     for indices in batched(sources, batch_size):
-        batch = collate([{"input_ids": sources[index], "labels": [0]} for index in indices])
+        batch = collate([{"input_ids": sources[index][0], "labels": [0]} for index in indices])
         inputs = {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask")}
         longest = min(2 * inputs["input_ids"].shape[1] + 11, model.config.max_position_embeddings)
         output = model.generate(**inputs, max_length=longest, suppress_tokens=[pad], **kwargs)
         for index, row in zip(indices, output[:, 1:].tolist()):
             tokens = until_end(row, model.config)
-            yield index, tokens, [len(sources[index])] * len(tokens)
+            yield index, tokens, [len(sources[index][0])] * len(tokens)
 
 
 def batched(items: Iterable, size: int) -> Iterator[list]:
@@ -184,10 +188,16 @@ def stream_corpus(
 
 def word_by_word(stream, tokens: list[int], word_lengths: list[int]) -> Iterator[tuple[int, int] | None]:
     """The actions of a stream whose source arrives in words, then its end."""
+    for word in words_of(tokens, word_lengths):
+        yield from stream.push(word)
+    yield from stream.finish()
+
+
+def words_of(tokens: list[int], word_lengths: list[int]) -> Iterator[list[int]]:
+    """The tokens of each word, then the end."""
     ends = list(accumulate(word_lengths))
     for start, end in zip([0, *ends], [*ends, len(tokens)]):
-        yield from stream.push(tokens[start:end])
-    yield from stream.finish()
+        yield tokens[start:end]
 
 
 def encode_sources(

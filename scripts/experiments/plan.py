@@ -56,7 +56,7 @@ def chain(plan: dict, name: str) -> list[str]:
 
 
 def is_streamed(plan: dict, name: str) -> bool:
-    """A run that is not trained: it `streams` the model of another, an offline one, with a policy over it."""
+    """A run that is not trained: it `streams` the model of another, with a policy over it or at other dials."""
     return "streams" in settings_of(plan, name)
 
 
@@ -96,10 +96,12 @@ def evaluate(plan: dict, runs: Path, data_dir: Path, names: list[str], sets: lis
             files = plan["test_sets"][test_set]
             source, target, *alignments = (str(data_dir / file) for file in files)
             model, options = runs / name, {}
-            if is_streamed(plan, name):  # it has no path over a given translation
-                settings, alignments = plan["runs"][name], []
+            if is_streamed(plan, name):
+                settings = plan["runs"][name]
                 model = runs / settings["streams"]
                 options = {key: value for key, value in settings.items() if key in ("policy", *Dials.names())}
+            if "policy" in options or timed is not None:  # the first has no path over a given translation
+                alignments = []
             options |= measuring
             found = evaluate_checkpoint(str(model), source, target, None, *alignments, progress=False, **options)
             found.save(report)

@@ -17,22 +17,22 @@ from hf_dualpath.evaluation.comparison import LAGS, at_latency
 from hf_dualpath.evaluation.tables import as_csv, as_markdown
 
 
-RIVALS = ("Wait-k", "MMA", "Single Path")
-
-
 def leads(folder: Path, test_set: str) -> Iterator[dict]:
     """BLEU and IoU of Dual Paths minus those of each rival, where both curves reach."""
     rows = json.loads((folder / f"{test_set}.json").read_text())
     curves = {
         (row["system"], row["direction"], value): row
         for value in ("BLEU", "IoU")
-        for row in at_latency([row for row in rows if row["system"] in (*RIVALS, "Dual Paths")], value=value)
+        for row in at_latency([row for row in rows if row[value] is not None], value=value)
     }
-    for rival in RIVALS:
+    rivals = dict.fromkeys(system for system, *_ in curves if system != "Dual Paths")
+    for rival in rivals:
         for direction in dict.fromkeys(row["direction"] for row in rows):
             for lag in LAGS:
                 ahead = {
-                    value: difference(*(curves[name, direction, value][f"AL {lag}"] for name in ("Dual Paths", rival)))
+                    value: difference(
+                        *(curves.get((name, direction, value), {}).get(f"AL {lag}") for name in ("Dual Paths", rival))
+                    )
                     for value in ("BLEU", "IoU")
                 }
                 if ahead["BLEU"] is not None:
@@ -47,7 +47,7 @@ def difference(mine: float | None, other: float | None) -> float | None:
 def summary(rows: list[dict], names: list[str]) -> str:
     """A line for each rival and AL: for each training the mean lead over test sets and directions, and its range."""
     lines = []
-    for rival in RIVALS:
+    for rival in dict.fromkeys(row["rival"] for row in rows):
         for lag in LAGS:
             line = {"Dual Paths against": rival, "AL": str(lag)}
             for name in names:
@@ -55,8 +55,9 @@ def summary(rows: list[dict], names: list[str]) -> str:
                 here = [row for row in rows if (row["training"], row["rival"], row["AL"]) == key]
                 bleu = [row["BLEU"] for row in here]
                 line[f"BLEU, {name}"] = f"{mean(bleu):+.1f} ({min(bleu):+.1f} to {max(bleu):+.1f})" if here else ""
-                learned = here and rival != "Wait-k"  # a fixed path has nothing to agree on
-                line[f"IoU, {name}"] = f"{mean(row['IoU'] for row in here):+.2f}" if learned else ""
+                iou = [row["IoU"] for row in here if row["IoU"] is not None]
+                learned = iou and rival != "Wait-k"  # a fixed path has nothing to agree on
+                line[f"IoU, {name}"] = f"{mean(iou):+.2f}" if learned else ""
             if any(list(line.values())[2:]):
                 lines.append(line)
     return as_markdown(lines)

@@ -1,7 +1,9 @@
 """Translators of the Hub as streams, on tiny random models in the published formats."""
 
 import asyncio
+import json
 import random
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -9,8 +11,15 @@ import torch
 from conftest import dual_model, single_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from published import ENGLISH, GERMAN, PUBLISHED, published
-from transformers import BartConfig
+from published import ENGLISH, GERMAN, PUBLISHED, lively, published
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    BartConfig,
+    MT5ForConditionalGeneration,
+    NllbMoeForConditionalGeneration,
+    UMT5ForConditionalGeneration,
+)
 
 from hf_dualpath import Dials, HubPolicy, Read, SentenceEnd, SimultaneousTranslator, Write, register_hub_policy
 from hf_dualpath.inference.batches import encode_sources, translate_corpus, translate_texts
@@ -60,13 +69,13 @@ def test_sources_and_targets_begin_and_end_as_published(home, family):
     """Word by word in its frame, a text has the tokens that its tokenizer gives it; the rest is as in `generate`."""
     folder, languages = published(family, home)
     translator = load(home, family, "local_agreement")
-    hub, tokenizer = translator.model, translator.source_tokenizer
+    hub, tokenizer = translator.model, AutoTokenizer.from_pretrained(folder)
     frame = hub.decoder.frame
     prefix = {"t5": "translate German to English: ", "multilingual marian": ">>eng<<"}.get(family, "")
     if family not in ("marian", "multilingual marian", "t5"):
         tokenizer.src_lang = languages["source_language"]
     for text in [*GERMAN[:20], "Ein  ungesehenes Wört\u00a0☃ (na ja) 12,5 %!"]:
-        (tokens, lengths), *_ = encode_sources(tokenizer, [text])
+        (tokens, lengths), *_ = encode_sources(translator.source_tokenizer, [text])
         whole = prefix + " ".join(text.split())
         assert [*frame.before, *tokens[:-1], *frame.after] == tokenizer(whole)["input_ids"]
         assert len(lengths) == len(text.split())
@@ -80,7 +89,7 @@ def test_sources_and_targets_begin_and_end_as_published(home, family):
         first["decoder_start_token_id"] = frame.prompt[0]
     for text in GERMAN[:5]:
         expected = hub.model.generate(torch.tensor([tokenizer(prefix + text)["input_ids"]]), **first)[0]
-        (tokens, _), *_ = encode_sources(tokenizer, [text])
+        (tokens, _), *_ = encode_sources(translator.source_tokenizer, [text])
         written = hub.generate(torch.tensor([tokens]), agreement=1000, max_new_tokens=10)[0, 1:].tolist()
         assert written == expected[len(frame.prompt) :].tolist()
 
@@ -88,9 +97,13 @@ def test_sources_and_targets_begin_and_end_as_published(home, family):
 def test_special_tokens_in_a_text_are_text(home):
     for family in PUBLISHED:
         translator = load(home, family, "wait_k")
-        for word in ("</s>", "<pad>", "__de__", "deu_Latn", "de_DE"):
-            ids = translator.source_tokenizer.encode(word, add_special_tokens=False)
-            assert not set(ids) & {translator.model.source_end, translator.model.config.pad_token_id}, (family, word)
+        tokenizer, frame = translator.source_tokenizer, translator.model.decoder.frame
+        special = {*tokenizer.all_special_ids, *frame.prompt} - {tokenizer.unk_token_id}
+        if family == "multilingual marian":
+            special |= set(frame.before)
+        for word in ("</s>", "<pad>", "__de__", "deu_Latn", "de_DE", "＜/ｓ＞", "＜pad＞", "ｄe_DE", ">>eng<<"):
+            ids = tokenizer.encode(word, add_special_tokens=False)
+            assert not set(ids) & special, (family, word)
             assert len(ids) > 1
 
 
@@ -105,6 +118,7 @@ def test_what_is_missing_is_said(home, tmp_path):
         ("marian", {"policy": "read_minds"}, "streams with align_att, local_agreement, wait_k.*, not 'read_minds'"),
         ("marian", {"frontier": 3}, "`frontier` does nothing for the local_agreement policy"),
         ("marian", {"policy": "align_att", "frontier": -1}, "`frontier` is a number"),
+        ("marian", {"target_language": "fr"}, "'fr' is not one of .* such as en. It knows en"),
         ("marian", {"num_beams": 4}, "beam search revises"),
         ("marian", {"temper": 4}, "does not know `temper`"),
     ]
@@ -124,6 +138,63 @@ def test_a_direction_names_the_languages(home):
     )
     frame = t5.model.decoder.frame
     assert t5.source_tokenizer.decode(frame.before) == "translate English to German:"
+    marian, _ = published("marian", home)
+    assert list(load_directions(marian, "deu-eng")) == ["deu-eng"], "other names of the only languages that it has"
+
+
+KIN = {"mt5": (MT5ForConditionalGeneration, "t5"), "umt5": (UMT5ForConditionalGeneration, "t5")}
+KIN["nllb-moe"] = (NllbMoeForConditionalGeneration, "nllb")
+
+
+@pytest.mark.parametrize("kin", KIN)
+def test_kin_have_the_same_format(home, tmp_path, kin):
+    """Models of other types with the tokenizer, the frame and the languages of one above."""
+    model_class, family = KIN[kin]
+    folder, languages = published(family, home)
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    sizes = AutoConfig.from_pretrained(folder).to_dict()
+    for name in ("model_type", "architectures", "transformers_version"):
+        sizes.pop(name)
+    if kin == "nllb-moe":
+        sizes |= {"num_experts": 2, "encoder_sparse_step": 2, "decoder_sparse_step": 2, "expert_capacity": 64}
+    torch.manual_seed(1)
+    lively(model_class(model_class.config_class(**sizes))).save_pretrained(tmp_path)
+    for policy in ("local_agreement", "align_att"):
+        translator = SimultaneousTranslator.from_pretrained(tmp_path, policy=policy, **languages, **SHORT)
+        hub, frame = translator.model, translator.model.decoder.frame
+        for text in GERMAN[:2]:
+            (tokens, _), *_ = encode_sources(translator.source_tokenizer, [text])
+            events = translator.fork().stream([text])
+            [read_first] = hub.generate(torch.tensor([tokens]), min_lag=1000, **SHORT)[:, 1:].tolist()
+            expected = hub.model.generate(
+                torch.tensor([[*frame.before, *tokens[:-1], *frame.after]]),
+                decoder_input_ids=torch.tensor([frame.prompt]),
+                suppress_tokens=[hub.config.pad_token_id],
+                **SHORT,
+            )
+            assert read_first == expected[0, len(frame.prompt) :].tolist()
+            batched, _ = translate_corpus(hub, *tokenizers_of(translator), [text], progress=False, **SHORT)
+            assert [event.word for event in events if isinstance(event, Write)] == batched[0].words
+
+
+def tokenizers_of(translator):
+    return translator.source_tokenizer, translator.target_tokenizer
+
+
+def test_a_word_without_a_token_is_a_word(home, tmp_path):
+    """A vocabulary may lack pieces of its SentencePiece model: such a word is one unknown token without ▁."""
+    folder, _ = published("marian", home)
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    vocabulary, text = json.loads((tmp_path / "vocab.json").read_text()), "Anna hat oft Mein Vater"
+    vocabulary |= {f"not {word}": vocabulary.pop(f"▁{word}") for word in text.split()}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    dials = {"wait_k": 1, "min_new_tokens": 8, **SHORT}
+    translator = SimultaneousTranslator.from_pretrained(tmp_path, policy="wait_k", **dials)
+    [translation], _ = translate_corpus(translator.model, *tokenizers_of(translator), [text], progress=False, **dials)
+    assert translation.source_tokens[:-1] == [translator.source_tokenizer.unk_token_id] * 5
+    assert translation.path[:5] == [1, 2, 3, 4, 5]
+    list(translator.stream([text]))
+    assert (translator.words, translator.path) == (translation.words, translation.word_path)
 
 
 # Policies, against an implementation that translates each prefix from scratch, without a cache, a batch or a guess
@@ -250,10 +321,16 @@ def test_any_cutting_gives_the_same_events(home, policy):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_pool_gives_what_streams_give(home, policy):
-    """In the service, too, many texts share one translator."""
+def test_a_pool_gives_what_streams_give(home, policy, monkeypatch):
+    """In the service, too, many texts share one translator, and what they want translated is one batch."""
     translator = load(home, "marian", policy, **SHORT)
-    pool = StreamPool(translator)
+    pool, translate, together = StreamPool(translator), translator.model.translate, []
+
+    def counted(requests, generation):
+        together.append(len(requests))
+        return translate(requests, generation)
+
+    monkeypatch.setattr(translator.model, "translate", counted)
     texts = [" ".join(GERMAN[number : number + 2]) for number in range(3)]
     sessions = [pool.open() for _ in texts]
     for chunk in range(3):
@@ -264,6 +341,7 @@ def test_a_pool_gives_what_streams_give(home, policy):
         session.finish()
     while pool.step():
         pass
+    assert max(together) == 3
     for session, text in zip(sessions, texts):
         assert session.done and untimed(session.take()) == run(translator, [text])
 
@@ -310,6 +388,29 @@ def test_what_is_written_stays_and_streams_do_not_meet(home, policy):
         return [event async for event in translator.fork().astream(chunks())]
 
     assert untimed(asyncio.run(collect())) == alone[0]
+
+
+@pytest.mark.parametrize("family", PUBLISHED)
+def test_sources_are_as_long_as_the_model_allows(home, family):
+    """And no longer: a stream without sentence ends is cut, and who feeds tokens is told."""
+    translator = load(home, family, "local_agreement", max_new_tokens=3)
+    limit = translator.model.config.max_position_embeddings
+    fits = torch.full((1, limit), translator.source_tokenizer.unk_token_id)
+    fits[0, -1] = translator.model.source_end
+    assert translator.model.generate(fits, max_new_tokens=3, agreement=1000).shape[1] > 1
+    message = f"has {limit + 1} tokens with its end, more than the model's limit of {limit}"
+    with pytest.raises(ValueError, match=message):
+        translator.model.generate(torch.cat([fits[:, :1], fits], 1), max_new_tokens=3)
+    stream = translator.model.open_stream(agreement=1000)
+    stream.push(fits[0, :-1].tolist())
+    with pytest.raises(ValueError, match=message):
+        stream.push(fits[0, :1].tolist())
+    stream.push([translator.model.source_end])
+    if limit < 100:
+        words = " ".join(GERMAN).replace(".", "").split()[:limit]
+        events = translator.fork(agreement=1000).stream([" ".join(words)])
+        sentences = [event.source for event in events if isinstance(event, SentenceEnd)]
+        assert len(sentences) > 1 and " ".join(sentences).split() == words
 
 
 def test_an_endless_stream_keeps_one_sentence(home):

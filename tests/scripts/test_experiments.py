@@ -20,6 +20,7 @@ from hf_dualpath.inference.text import read_lines
 from hf_dualpath.inference.tokenization import load_tokenizers
 from hf_dualpath.model.monotonic_attention import naive_expected_alignment
 from hf_dualpath.toy import generate_pairs, toy_splits
+from hf_dualpath.training.settings import parse_recipe
 
 
 TINY = {
@@ -80,6 +81,8 @@ def test_from_a_plan_to_tables(tmp_path):
                 "script": "train_biased_alpha.py",
             },
             "dual": {"label": "Dual Paths", "start": "lag", "system": "dual_paths"},
+            "align": {"label": "AlignAtt", "streams": "offline", "policy": "align_att", "frontier": 1},
+            "dual-0.9": {"label": "Dual Paths", "streams": "dual", "write_threshold": 0.9},
         },
         "test_sets": {"test": ["t.de", "t.en"], "gold": ["t.de", "t.en", "t.align"]},
     }
@@ -93,22 +96,29 @@ def test_from_a_plan_to_tables(tmp_path):
         script("experiments/plan.py", "evaluate", *where, *data)
     (tmp_path / "t.align").rename(tmp_path / "data" / "t.align")
     script("experiments/plan.py", "evaluate", *where, *data)
-    script("experiments/plan.py", "evaluate", *where, *data, "--timed", 3, "--sets", "test", "--only", "agreement")
+    script(
+        "experiments/plan.py", "evaluate", *where, *data, "--timed", 3, "--sets", "test", "--only", "agreement", "dual"
+    )
     text = script("experiments/plan.py", "tables", *where, "--output", tmp_path / "tables")
-    assert "| Agreement | agreement | de-en | " in text, "the cost of a live stream"
+    for name in ("Agreement | agreement", "Dual Paths | dual"):
+        assert f"| {name} | de-en | " in text, "the cost of a live stream"
+    for name in ("Agreement", "AlignAtt", "Dual Paths"):
+        assert f"| {name} | en-de |" in text, "a line on the curves"
     assert "| Wait-k | wait-2 |" in text and "A_nec de-en" in text
     assert (tmp_path / "tables" / "tables.md").read_text() == text
     assert "| Dual Paths | en-de |" in text and "| Wait-k | en-de |" not in text, "the curves leave variants out"
     with open(tmp_path / "tables" / "gold.csv") as file:
         rows = list(csv.DictReader(file))
     assert [(row["run"], row["direction"]) for row in rows[::2]] == [(name, "de-en") for name in plan["runs"]]
-    assert float(rows[-1]["A_nec"]) > 0 and 0 < float(rows[-1]["IoU"]) <= 1
+    assert float(rows[-1]["A_nec"]) > 0 and 0 < float(rows[-1]["IoU"]) <= 1, "at other dials, too"
+    assert all(row["A_nec"] == "" for row in rows if row["run"] in ("agreement", "align"))
     report = json.loads((tmp_path / "runs/dual/reports/test/report.json").read_text())
     table = json.loads((tmp_path / "tables/test.json").read_text())
     figures = report["directions"]["de-en"]["figures"]
     live = next(row for row in table if row["run"] == "agreement")
     assert live["live AL CA (words)"] > live["live AL (words)"] and table[-1]["live AL CA (words)"] is None
-    assert table[-2]["AL"] == figures["AL (tokens)"] and table[-2]["word_AL"] == figures["AL (words)"]
+    dual = next(row for row in table if row["run"] == "dual")
+    assert dual["AL"] == figures["AL (tokens)"] and dual["word_AL"] == figures["AL (words)"]
     assert drawn(tmp_path / "tables" / "test.png")
     runs = (tmp_path / "runs" / name for name in ("wait-2", "dual"))
     sides = ("--source", tmp_path / "data" / "t.de", "--target", tmp_path / "data" / "t.en")
@@ -118,12 +128,38 @@ def test_from_a_plan_to_tables(tmp_path):
     assert gaps["dual", "de-en"] != 0 != gaps["dual", "en-de"]
     with open(tmp_path / "tables" / "test-paired.csv") as file:
         tests = {(row["run"], row["other"]) for row in csv.DictReader(file)}
-    assert ("biased", "dual") in tests and tests <= {("wait-2", "dual"), ("biased", "dual"), ("dual", "offline")}
+    rivals = {(name, other) for name in ("dual", "dual-0.9") for other in ("offline", "agreement", "align")}
+    assert ("biased", "dual") in tests and tests <= {("wait-2", "dual"), ("biased", "dual")} | rivals
+
+
+HUB = {"LocalAgreement over Offline": "local_agreement", "AlignAtt over Offline": "align_att"}
+
+
+@pytest.mark.parametrize("name", ["multi30k", "multi30k-dial", "europarl"])
+def test_plans_compare_all_systems(name, tmp_path):
+    """On every curve: at least two points of each system, two policies over the offline model among them."""
+    plan = yaml.safe_load((ROOT / "scripts" / "experiments" / "plans" / f"{name}.yaml").read_text())
+    runs = {run: settings for run, settings in plan["runs"].items() if "variant_of" not in settings}
+    points = Counter(settings["label"] for settings in runs.values())
+    for system in ("Wait-k", "MMA", "Single Path", "Dual Paths", *HUB):
+        assert points[system] >= 3, system
+    assert points["Offline"] == 1
+    for run, settings in (plan["warm_starts"] | plan["runs"]).items():
+        start = settings.get("start") or settings.get("streams")
+        assert start is None or start in plan["warm_starts"] | plan["runs"], run
+        if settings.get("label") in HUB:
+            assert settings["policy"] == HUB[settings["label"]] and plan["runs"][start]["label"] == "Offline"
+        elif "streams" not in settings:
+            given = (plan["common"] if run in plan["runs"] else {}) | settings
+            given = {key: value for key, value in given.items() if key not in ("label", "variant_of", "start")}
+            words = [str(word) for key, value in given.items() for word in (f"--{key}", value)]
+            parse_recipe(plan["recipe"], [*words, "--output_dir", str(tmp_path)])  # raises at what it does not know
 
 
 def test_leads_over_several_trainings(tmp_path):
     points = {"Wait-k": ((1, 10.0, 0.5), (4, 40.0, 0.5)), "MMA": ((1, 12.0, 0.2), (3, 32.0, 0.4))}
     points["Single Path"] = points["Dual Paths"] = ((1.8, 20.0, 0.3), (3.8, 40.0, 0.5))
+    points["AlignAtt over Offline"] = ((1, 11.0, None), (3, 31.0, None))  # has no path over a given translation
     for name, gain in (("seed-1", 0), ("seed-2", 1)):
         rows = [
             {"system": system, "direction": "de-en", "AL": lag, "BLEU": bleu, "IoU": iou, "offline": False}
@@ -138,6 +174,7 @@ def test_leads_over_several_trainings(tmp_path):
     text = script("experiments/seeds.py", *folders, "--sets", "test", "--output", tmp_path)
     assert text == (tmp_path / "seeds.md").read_text()
     assert "| Wait-k | 2 | +2.0 (+2.0 to +2.0) |  | +3.0 (+3.0 to +3.0) |  |" in text
+    assert "| AlignAtt over Offline | 2 | +1.0 (+1.0 to +1.0) |  | +2.0 (+2.0 to +2.0) |  |" in text
     assert "| MMA | 3 | +0.0 (+0.0 to +0.0) | +0.02 | +1.0 (+1.0 to +1.0) | +0.02 |" in text
     assert "1.5" not in text and "| MMA | 4" not in text, "nothing is read beyond the end of a curve"
     with open(tmp_path / "seeds.csv") as file:

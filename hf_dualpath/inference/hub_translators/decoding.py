@@ -103,7 +103,7 @@ class PrefixDecoder:
     @torch.inference_mode()
     def translate(self, requests: list[Request], processors: LogitsProcessorList) -> list[Hypothesis]:
         """The hypothesis of each request; together they are one batch."""
-        states, mask = self._encode([request.source for request in requests])
+        encoded, mask = self._encode([request.source for request in requests])
         looks = any(request.stops is not None for request in requests)
         rows = [_Row(request, self.frame.prompt) for request in requests]
         upcoming = [row.guess for row in rows]
@@ -112,7 +112,7 @@ class PrefixDecoder:
             width = min(len(tokens) for row, tokens in zip(rows, upcoming) if row.open)
             fed = torch.tensor([self._padded(tokens, width) for tokens in upcoming], device=self.model.device)
             output = self.model(
-                encoder_outputs=BaseModelOutput(states),
+                encoder_outputs=encoded,
                 attention_mask=mask,
                 decoder_input_ids=fed[:, cached:],
                 past_key_values=cache,
@@ -134,13 +134,13 @@ class PrefixDecoder:
             upcoming = [row.known for row in rows]
         return [Hypothesis(row.known[row.offset :], row.end) for row in rows]
 
-    def _encode(self, sources: list[list[int]]) -> tuple[Tensor, Tensor]:
+    def _encode(self, sources: list[list[int]]) -> tuple[BaseModelOutput, Tensor]:
         framed = [[*self.frame.before, *source, *self.frame.after] for source in sources]
         longest = max(map(len, framed))
         input_ids = torch.tensor([self._padded(source, longest) for source in framed], device=self.model.device)
         lengths = torch.tensor(list(map(len, framed)), device=self.model.device)
         mask = (torch.arange(longest, device=self.model.device) < lengths[:, None]).long()
-        return self.model.get_encoder()(input_ids=input_ids, attention_mask=mask).last_hidden_state, mask
+        return self.model.get_encoder()(input_ids=input_ids, attention_mask=mask), mask
 
     def _padded(self, tokens: list[int], width: int) -> list[int]:
         return [*tokens[:width], *[self.pad_token_id] * (width - len(tokens))]

@@ -16,6 +16,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from ..splitting import base_language
 from .decoding import Frame
 
 
@@ -95,14 +96,17 @@ class Marian(Family):
         published = isinstance(tokenizer, MarianTokenizer)  # and not one of ours, of an exported model
         self.codes = {code.strip("<>"): code for code in tokenizer.supported_language_codes} if published else {}
         self.source_language = source_language or (tokenizer.source_lang if published else None)
-        if target_language is None and not self.codes and published:
-            self.target_language = tokenizer.target_lang
+        self.only_target = tokenizer.target_lang if published and not self.codes else None
+        self.target_language = target_language or self.only_target
 
     def frame(self):
         before = []
         if self.codes:
             self.require(self.codes, "target_language")
             before = [self.tokenizer.convert_tokens_to_ids(self.codes[self.target_language])]
+        elif self.only_target and base_language(self.target_language) != base_language(self.only_target):
+            self.example = self.only_target
+            self.require([self.only_target], "target_language")
         return Frame(before, [self.tokenizer.eos_token_id], [self.config.decoder_start_token_id])
 
 

@@ -57,10 +57,13 @@ class HubStream:
 
     def feed(self, tokens: Iterable[int]):
         """More of the source, whole words, for the next tick."""
-        tokens = list(tokens)
+        tokens, end, limit = list(tokens), self.translator.source_end, self.translator.config.max_position_embeddings
+        size = self.tokens_read + len(self.pending) + len(tokens) + (tokens[-1:] != [end])
+        if tokens and not self.done and size > limit:
+            raise ValueError(f"The source has {size} tokens with its end, more than the model's limit of {limit}.")
         for index, token in enumerate(tokens):
             following = tokens[index + 1] if index + 1 < len(tokens) else None
-            is_last = following in (None, self.translator.source_end)
+            is_last = following in (None, end)
             self.pending.append((token, is_last or self.translator.ends_word(token, following)))
 
     def end(self):
@@ -197,10 +200,10 @@ class HubEngine:
         """One hypothesis for each stream that wants one; False where there is nothing to do without more source."""
         acted = [stream for stream in self.streams if stream.advance()]
         self.changed.update(acted)
-        groups: dict[int, list[HubStream]] = {}  # streams that choose tokens in the same way
+        groups: dict[str, list[HubStream]] = {}  # streams that choose tokens in the same way
         for stream in self.streams:
             if stream.request is not None:
-                groups.setdefault(id(stream.generation), []).append(stream)
+                groups.setdefault(stream.generation.settings, []).append(stream)
         for group in groups.values():
             self.changed.update(group)
             requests = [stream.request for stream in group]

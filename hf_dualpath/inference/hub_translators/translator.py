@@ -11,6 +11,7 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     LogitsProcessorList,
+    MarianTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -51,10 +52,14 @@ class HubConfig:
 
 @dataclass(frozen=True)
 class Generation:
-    """How a stream writes: what changes the scores, and the most tokens that it may write."""
+    """How a stream writes: what changes the scores, and the most tokens that it may write.
+
+    Streams with the same `settings` (of the checkpoint and of `generate`, as JSON) are translated in common batches.
+    """
 
     processors: LogitsProcessorList
     longest: int
+    settings: str
 
 
 class HubTranslator:
@@ -210,9 +215,10 @@ class HubTranslator:
         config, unused = self.model._prepare_generation_config(None, **(greedy | kwargs | settings))
         if unused:
             raise ValueError(f"Simultaneous decoding does not know {', '.join(f'`{name}`' for name in unused)}.")
+        description = config.to_json_string()
         self.model._prepare_special_tokens(config, device=self.device)
         processors = self.model._get_logits_processor(config, prompt, device=self.device)
-        return Dials(**given), Generation(processors, longest)
+        return Dials(**given), Generation(processors, longest, description)
 
     # What a stream asks
 
@@ -263,7 +269,7 @@ def load_translator(
 def load_published_tokenizers(
     folder: Path, trust_remote_code: bool
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
-    """As published, or ours. A `</s>` in somebody's text does not end it: it is unknown."""
+    """As published, or ours. A `</s>` in somebody's text does not end it, and a `>>fra<<` changes no language."""
     if (folder / SOURCE_FOLDER).is_dir():
         return load_tokenizers(folder, trust_remote_code)
     try:
@@ -272,10 +278,13 @@ def load_published_tokenizers(
         )
     except ImportError as error:
         raise ValueError("This tokenizer needs sentencepiece: pip install 'hf_dualpath[marian]'.") from error
+    if isinstance(tokenizer, MarianTokenizer):
+        tokenizer.remove_language_code = lambda text: ([], text)  # it would find one at the start of any word
     if tokenizer.is_fast and "word_boundary" not in tokenizer.init_kwargs:
-        # A unigram model has its special tokens among the pieces, and would find them in any text.
+        # A unigram model has its special tokens among the pieces, and would find them in any text, even where the
+        # normalizer has made them (of fullwidth letters).
         special = "|".join(map(re.escape, set(tokenizer.all_special_tokens) - {tokenizer.unk_token}))
-        steps = [normalizers.Replace(Regex(special), tokenizer.unk_token), tokenizer.backend_tokenizer.normalizer]
+        steps = [tokenizer.backend_tokenizer.normalizer, normalizers.Replace(Regex(special), tokenizer.unk_token)]
         tokenizer.backend_tokenizer.normalizer = normalizers.Sequence([step for step in steps if step is not None])
     return tokenizer, tokenizer
 
