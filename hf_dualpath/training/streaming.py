@@ -96,7 +96,7 @@ class MaxTokenStream(torch.utils.data.IterableDataset):
         place = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"processes": "other"}
         if place["processes"] != self.place["processes"]:
             raise DataError(
-                f"{folder} is of a stream shared by {place['processes']} processes, here are {self.place['processes']}: "
+                f"{folder} is of {place['processes']} processes, and here are {self.place['processes']}: "
                 "go on with as many processes as the run had before."
             )
         self.place = place
