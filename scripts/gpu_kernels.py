@@ -29,7 +29,7 @@ KERNELS = {
     cross_entropy_triton.cross_entropy_backward_kernel: VOCABULARIES,
 }
 # All other arguments are tensors of numbers.
-TYPES = {"source_mask": "*i1", "target_mask": "*i1", "stops": "*i64", "labels": "*i64", "threshold": "fp32"}
+TYPES = {"source_mask": "*i1", "target_mask": "*i1", "hits": "*i1", "stops": "*i64", "labels": "*i64"}
 TYPES |= dict.fromkeys(("heads", "rows", "columns", "min_lag", "max_lag", "step"), "i32")
 SMOOTHING = {"GOLD": 0.9, "OTHER": 0.1 / 31999}
 

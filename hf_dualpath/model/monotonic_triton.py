@@ -168,27 +168,27 @@ def attention_backward(grad: Tensor, alpha: Tensor, beta: Tensor, saved: Tensor)
 
 
 @triton.jit
-def hard_path_kernel(p, source_mask, stops, threshold, min_lag, max_lag, heads, rows, columns, BLOCK: tl.constexpr):
+def hard_path_kernel(hits, source_mask, stops, min_lag, max_lag, heads, rows, columns, BLOCK: tl.constexpr):
     head = tl.program_id(0).to(tl.int64)
     j = tl.arange(0, BLOCK)
     is_real = tl.load(source_mask + head // heads * columns + j, mask=j < columns, other=0)
     end = tl.sum(is_real.to(tl.int32), 0) - 1
     stop = end * 0
     for i in range(rows):
-        probability = tl.load(p + (head * rows + i) * columns + j, mask=j <= end, other=-1.0)
-        stop = tl.min(tl.where((probability >= threshold) & (j >= stop), j, columns), 0)
+        hit = tl.load(hits + (head * rows + i) * columns + j, mask=j <= end, other=0)
+        stop = tl.min(tl.where((hit != 0) & (j >= stop), j, columns), 0)
         stop = tl.minimum(tl.maximum(stop, i + min_lag - 1), i + max_lag - 1)
         stop = tl.minimum(stop, end)
         tl.store(stops + head * rows + i, stop)
 
 
-def hard_path(p: Tensor, source_mask: Tensor, threshold: float, min_lag: int | None, max_lag: int | None) -> Tensor:
-    p = p.contiguous()
-    batch, heads, rows, columns = p.shape
-    stops = torch.empty(batch, heads, rows, dtype=torch.long, device=p.device)
+def hard_path(hits: Tensor, source_mask: Tensor, min_lag: int | None, max_lag: int | None) -> Tensor:
+    hits = hits.contiguous()
+    batch, heads, rows, columns = hits.shape
+    stops = torch.empty(batch, heads, rows, dtype=torch.long, device=hits.device)
     limits = -NO_LIMIT if min_lag is None else min_lag, NO_LIMIT if max_lag is None else max_lag
     mask = source_mask.contiguous()
-    launch(hard_path_kernel, batch * heads, p, mask, stops, threshold, *limits, heads, rows, columns)
+    launch(hard_path_kernel, batch * heads, hits, mask, stops, *limits, heads, rows, columns)
     return stops
 
 

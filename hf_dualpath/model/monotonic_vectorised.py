@@ -4,8 +4,11 @@ A step along the target is a map of one row to the next: a matrix for alpha, a t
 Neighbouring maps are joined in pairs, so that a sentence of n tokens takes log2(n) rounds of large operations.
 """
 
+from functools import wraps
+
 import torch
 from torch import Tensor
+from transformers.utils.generic import maybe_autocast
 
 from .monotonic_cpu import last_position
 
@@ -130,11 +133,11 @@ def compose_maps(maps: Tensor) -> Tensor:
     return composed
 
 
-def hard_path(p: Tensor, source_mask: Tensor, threshold: float, min_lag: int | None, max_lag: int | None) -> Tensor:
-    rows, columns = p.shape[2:]
-    positions, row = (torch.arange(n, device=p.device) for n in (columns, rows))
-    hits = torch.where(p >= threshold, positions, columns)
-    stop = hits.flip(-1).cummin(-1).values.flip(-1)  # the first hit from each position on
+def hard_path(hits: Tensor, source_mask: Tensor, min_lag: int | None, max_lag: int | None) -> Tensor:
+    rows, columns = hits.shape[2:]
+    positions, row = (torch.arange(n, device=hits.device) for n in (columns, rows))
+    stop = torch.where(hits, positions, columns)
+    stop = stop.flip(-1).cummin(-1).values.flip(-1)  # the first hit from each position on
     latest = last_position(source_mask, 1, 1)
     if min_lag is not None:
         stop = torch.maximum(stop, (row + min_lag - 1)[:, None])
@@ -143,10 +146,21 @@ def hard_path(p: Tensor, source_mask: Tensor, threshold: float, min_lag: int | N
     return compose_maps(torch.minimum(stop, latest))[..., 0]
 
 
+def in_own_precision(function):
+    """Autocast reaches into operators, and would round the factors of the products here to half precision."""
+
+    @wraps(function)
+    def run(tensor: Tensor, *arguments):
+        with maybe_autocast(tensor.device.type, enabled=False):
+            return function(tensor, *arguments)
+
+    return run
+
+
 FORM = {
-    "expected_alignment": alignment_forward,
-    "expected_alignment_backward": alignment_backward,
-    "expected_attention": attention_forward,
-    "expected_attention_backward": attention_backward,
+    "expected_alignment": in_own_precision(alignment_forward),
+    "expected_alignment_backward": in_own_precision(alignment_backward),
+    "expected_attention": in_own_precision(attention_forward),
+    "expected_attention_backward": in_own_precision(attention_backward),
     "hard_path": hard_path,
 }

@@ -30,7 +30,8 @@ def transpose_path(
     alpha, (source_mask, target_mask) = alpha.detach(), _masks(alpha, source_mask, target_mask)
     if segment:
         return torch.ops.hf_dualpath.transpose_path(alpha, source_mask, target_mask)
-    gamma = torch.nn.functional.one_hot(_stops(alpha, source_mask), alpha.shape[-1]).transpose(2, 3)
+    source = torch.arange(alpha.shape[-1], device=alpha.device)
+    gamma = (_stops(alpha, source_mask)[..., None] == source).transpose(2, 3)
     return gamma.to(alpha.dtype) * (source_mask[:, None, :, None] & target_mask[:, None, None, :])
 
 

@@ -12,7 +12,8 @@ from torch import Tensor
 
 def expected_delays(alpha: Tensor) -> Tensor:
     """Expected number of source tokens read before each target token: `sum_j j alpha[..., j]`."""
-    return alpha @ torch.arange(1, alpha.shape[-1] + 1, dtype=alpha.dtype, device=alpha.device)
+    positions = torch.arange(1, alpha.shape[-1] + 1, dtype=alpha.dtype, device=alpha.device)
+    return (alpha * positions).sum(-1)  # no product of matrices, which autocast would round
 
 
 def average_over_heads(delays: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..model.modeling_dualpath import DualPathOutput, SiMTOutput
-from ..model.monotonic_attention import hard_path
+from ..model.monotonic_attention import hard_path, one_hot
 from ..paths.duality import duality_loss
 from ..paths.latency import (
     average_over_heads,
@@ -239,7 +239,7 @@ def dual_path_loss(
 def decided_path(outputs: SiMTOutput, source_mask: Tensor) -> Tensor:
     """One-hot rows at each head's stop, free of noise and at the usual threshold, whatever the dial of this batch."""
     (p,) = outputs.hard_output.selection_probabilities
-    return torch.nn.functional.one_hot(hard_path(p, source_mask), p.shape[-1]).to(p.dtype)
+    return one_hot(hard_path(p, source_mask), p.shape[-1]).to(p.dtype)
 
 
 def parts(loss: DirectionLoss | DualPathLoss) -> dict[str, Tensor]:

@@ -18,10 +18,11 @@ from datasets.distributed import split_dataset_by_node
 
 from ..errors import DataError
 from .arguments import DataArguments
-from .data import SPLITS, MaxTokenBatchSampler, as_text, check_folder, load_pairs
+from .data import MARKS, SPLITS, MaxTokenBatchSampler, as_text, check_folder, load_pairs
 
 
 BUFFER = 100_000  # pairs that are shuffled and sorted together
+NEED_ALL_PAIRS = "long_pair_repeats", "plain_source_share", "joined_share"  # settings
 TOKENIZER_SAMPLE = 1_000_000  # pairs that a tokenizer is trained on
 
 
@@ -31,8 +32,8 @@ class MaxTokenStream(torch.utils.data.IterableDataset):
 
     Args:
         pairs (`datasets.IterableDataset`):
-            With the texts `source` and `target`, or with `input_ids` and `labels`. Do not `shuffle` it: the library
-            forgets its shuffle buffer when it resumes. Buffers are shuffled here.
+            With the texts `source` and `target`, or with `input_ids` and `labels`; a mark `teaches` is taken along.
+            Do not `shuffle` it: the library forgets its shuffle buffer when it resumes. Buffers are shuffled here.
         encode (callable, *optional*): Tokens of a batch of texts, see `pair_encoder`.
         max_tokens (`int`): Tokens of a batch on its longer side.
         seed (`int`, *optional*, defaults to 0): Of the order.
@@ -54,7 +55,7 @@ class MaxTokenStream(torch.utils.data.IterableDataset):
         self.encode, self.max_tokens, self.buffer_size = encode, max_tokens, buffer_size
         self.seed = (seed, process_index)
         self.name = f"stream_{process_index}.json"
-        self.place = {"epoch": 0, "buffer": 0, "start": None, "taken": 0}
+        self.place = {"processes": num_processes, "epoch": 0, "buffer": 0, "start": None, "taken": 0}
 
     def __iter__(self) -> Iterator[list[dict]]:
         place = self.place
@@ -76,7 +77,8 @@ class MaxTokenStream(torch.utils.data.IterableDataset):
     def batches(self, buffer: list[dict]) -> list[list[dict]]:
         columns = {name: [row[name] for row in buffer] for name in buffer[0]}
         tokens = columns if self.encode is None else self.encode(columns)
-        pairs = [{"input_ids": s, "labels": t} for s, t in zip(tokens["input_ids"], tokens["labels"])]
+        names = [name for name in ("input_ids", "labels", *MARKS) if name in tokens]
+        pairs = [dict(zip(names, row)) for row in zip(*(tokens[name] for name in names))]
         if not pairs:
             return []
         seed = np.random.SeedSequence([*self.seed, self.place["epoch"], self.place["buffer"]]).generate_state(1)
@@ -91,9 +93,13 @@ class MaxTokenStream(torch.utils.data.IterableDataset):
 
     def load(self, folder: str | Path):
         file = Path(folder) / self.name
-        if not file.is_file():
-            raise DataError(f"{folder} has no {self.name}: go on with as many processes as the run had before.")
-        self.place = json.loads(file.read_text(encoding="utf-8"))
+        place = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"processes": "other"}
+        if place["processes"] != self.place["processes"]:
+            raise DataError(
+                f"{folder} is of {place['processes']} processes, and here are {self.place['processes']}: "
+                "go on with as many processes as the run had before."
+            )
+        self.place = place
 
 
 def load_stream(arguments: DataArguments) -> DatasetDict:
@@ -102,10 +108,12 @@ def load_stream(arguments: DataArguments) -> DatasetDict:
         raise DataError(
             "`streaming` reads a `dataset`: give its name on the Hub, or a folder of .jsonl or .parquet files."
         )
-    if arguments.long_pair_repeats != 1:
-        raise DataError(
-            "`long_pair_repeats` counts all pairs first, and a stream is never read as a whole: leave it at 1."
-        )
+    for name in NEED_ALL_PAIRS:
+        if getattr(arguments, name) != getattr(DataArguments, name):
+            raise DataError(
+                f"`{name}` looks at all pairs first, and a stream is never read as a whole: leave it at "
+                f"{getattr(DataArguments, name)}."
+            )
     splits = load_pairs(replace(arguments, dataset=None, max_train_pairs=None))
     check_folder(arguments.dataset)
     found = load_dataset(arguments.dataset, arguments.dataset_config, streaming=True)

@@ -25,6 +25,11 @@ def last_source_position(source_mask: Tensor) -> Tensor:
     return source_mask.long().sum(-1) - 1  # batch
 
 
+def one_hot(positions: Tensor, length: int) -> Tensor:
+    """True at each position. Unlike torch's function of this name it compiles for any length."""
+    return torch.arange(length, device=positions.device) == positions[..., None]
+
+
 def _given(source_mask: Tensor | None, grid: Tensor) -> Tensor:
     """The mask, or one of real tokens only, for a grid `(batch, head, target, source)`."""
     if source_mask is not None:
@@ -108,21 +113,20 @@ def expected_attention(alpha: Tensor, energies: Tensor, source_mask: Tensor | No
 # --- hard path -------------------------------------------------------------------------------------------------------
 
 
-def first_stop(selection_probability: Tensor, previous: Tensor, start: int, threshold: float | Tensor) -> Tensor:
+def first_stop(hits: Tensor, previous: Tensor, start: int) -> Tensor:
     r"""
     The rule of the hard path, for one target token: each head goes from its previous stop to the first source token
-    whose selection probability reaches `threshold`.
+    whose selection probability reaches the threshold.
 
     Args:
-        selection_probability (`torch.Tensor` of shape `(batch, head, source)`): Of the tokens from `start` on.
+        hits (`torch.BoolTensor` of shape `(batch, head, source)`): Which tokens from `start` on do.
         previous (`torch.LongTensor` of shape `(batch, head, 1)`): The heads' stops for the target token before.
 
     Returns:
         `torch.LongTensor` of shape `(batch, head, 1)`: positions, `NOWHERE` where no token so far reaches it.
     """
-    positions = torch.arange(start, start + selection_probability.shape[-1], device=previous.device)
-    hits = (selection_probability >= threshold) & (positions >= previous)
-    return torch.where(hits, positions, NOWHERE).amin(-1, keepdim=True)
+    positions = torch.arange(start, start + hits.shape[-1], device=previous.device)
+    return torch.where(hits & (positions >= previous), positions, NOWHERE).amin(-1, keepdim=True)
 
 
 def hard_path(
@@ -137,17 +141,16 @@ def hard_path(
     source token at the latest. Positions from 0, of shape `(batch, head, target)`, without a gradient.
     """
     p = selection_probability.detach()
-    return torch.ops.hf_dualpath.hard_path(p, _given(source_mask, p), threshold, min_lag, max_lag)
+    # Compared here, since torch.compile would make a graph for every threshold that an operator takes as a number.
+    return torch.ops.hf_dualpath.hard_path(p >= threshold, _given(source_mask, p), min_lag, max_lag)
 
 
-def _hard_path_rows(
-    p: Tensor, source_mask: Tensor, threshold: float, min_lag: int | None, max_lag: int | None
-) -> Tensor:
-    p, last = p.masked_fill(~source_mask[:, None, None, :], -1), last_source_position(source_mask)[:, None, None]
-    stop = torch.zeros(*p.shape[:2], 1, dtype=torch.long, device=p.device)
+def _hard_path_rows(hits: Tensor, source_mask: Tensor, min_lag: int | None, max_lag: int | None) -> Tensor:
+    hits, last = hits & source_mask[:, None, None, :], last_source_position(source_mask)[:, None, None]
+    stop = torch.zeros(*hits.shape[:2], 1, dtype=torch.long, device=hits.device)
     stops = []
-    for row in range(p.shape[2]):
-        stop = first_stop(p[:, :, row], stop, 0, threshold).clamp(*lag_limits(row, min_lag, max_lag))
+    for row in range(hits.shape[2]):
+        stop = first_stop(hits[:, :, row], stop, 0).clamp(*lag_limits(row, min_lag, max_lag))
         stop = torch.minimum(stop, last)
         stops.append(stop)
     return torch.cat(stops, 2)
@@ -206,7 +209,7 @@ def _define_expectations():
         return saved(p, rows + columns, rows, batch * heads)
 
     def saved_of_attention(energies):
-        return saved(energies, energies.shape[-1], energies.shape[:-1].numel())
+        return saved(energies, energies.shape[-1], energies[..., 0].numel())  # of a shape it would be a constant
 
     alignment = _define(
         "expected_alignment",
@@ -256,8 +259,8 @@ def _define_expectations():
 def _define_hard_path():
     _define(
         "hard_path",
-        "(Tensor p, Tensor source_mask, float threshold, int? min_lag, int? max_lag) -> Tensor",
-        lambda p, source_mask, threshold, min_lag, max_lag: p.new_empty(p.shape[:3], dtype=torch.long),
+        "(Tensor hits, Tensor source_mask, SymInt? min_lag, SymInt? max_lag) -> Tensor",
+        lambda hits, source_mask, min_lag, max_lag: hits.new_empty(hits.shape[:3], dtype=torch.long),
     )
 
 

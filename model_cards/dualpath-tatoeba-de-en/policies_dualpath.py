@@ -19,7 +19,14 @@ from torch import Tensor, nn
 from transformers.utils.generic import maybe_autocast
 
 from .dials_dualpath import NOWHERE, Dials
-from .monotonic_attention import expected_alignment, first_stop, full_precision, hard_path, last_source_position
+from .monotonic_attention import (
+    expected_alignment,
+    first_stop,
+    full_precision,
+    hard_path,
+    last_source_position,
+    one_hot,
+)
 
 
 PATHS = ("expected", "hard")
@@ -47,7 +54,7 @@ class ReadWritePath:
 
     def writing_probability(self, source_length: int) -> Tensor:
         """Alpha, with one-hot rows where the path is hard."""
-        return nn.functional.one_hot(self.stop, source_length).float() if self.alpha is None else self.alpha
+        return one_hot(self.stop, source_length).float() if self.alpha is None else self.alpha
 
 
 POLICIES: dict[str, type["Policy"]] = {}
@@ -265,7 +272,7 @@ class LearnedPolicy(Policy):
         threshold = thresholds.pop()
         if thresholds:  # the streams differ
             threshold = p.new_tensor([its_dials.write_threshold for its_dials in dials])[:, None, None]
-        return first_stop(p, previous, start, threshold)
+        return first_stop(p >= threshold, previous, start)
 
 
 @register_policy("mma")

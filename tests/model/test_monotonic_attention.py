@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_dualpath import expected_alignment, expected_attention, hard_path
-from hf_dualpath.model.monotonic_attention import naive_expected_alignment, naive_expected_attention
+from hf_dualpath.model.monotonic_attention import naive_expected_alignment, naive_expected_attention, one_hot
 
 
 KINDS = ("random", "sharp", "zero", "one")
@@ -171,6 +171,23 @@ def test_compiled_by_the_default_backend():
         torch.testing.assert_close(ours, compiled)
 
 
+def test_one_graph_for_all_shapes_and_dials():
+    """Batches of a training differ in all of these. What is compiled for each anew soon is not compiled at all."""
+
+    def step(p, energies, threshold, lag):
+        mask = torch.ones_like(p[:, 0, 0], dtype=torch.bool)
+        beta = expected_attention(expected_alignment(p, mask), energies, mask)
+        return beta + one_hot(hard_path(p, mask, threshold, max_lag=lag), p.shape[-1])
+
+    torch.compiler.reset()
+    compiled = torch.compile(step, backend="eager", fullgraph=True)
+    batches = (2, 3, 4, 5, 0.5, 2), (3, 2, 6, 9, 0.3, 3), (4, 5, 9, 7, 0.61, 4)
+    for number, (*shape, threshold, lag) in enumerate(batches):
+        inputs = torch.rand(shape), torch.randn(shape), threshold, lag
+        with torch.compiler.set_stance("default" if number < 2 else "fail_on_recompile"):
+            torch.testing.assert_close(compiled(*inputs), step(*inputs))
+
+
 def test_everything_runs_on_meta_tensors():
     p = torch.rand(2, 3, 4, 5, device="meta", requires_grad=True)
     mask = torch.ones(2, 5, dtype=torch.bool, device="meta")
@@ -194,4 +211,4 @@ def test_the_operators_keep_what_they_promise_the_compiler(shape):
     torch.library.opcheck(operators.expected_alignment_backward, (permuted.detach(), saved, mask))
     beta, saved = operators.expected_attention(alpha, energies.detach(), mask)
     torch.library.opcheck(operators.expected_attention_backward, (permuted.detach(), alpha, beta, saved))
-    torch.library.opcheck(operators.hard_path, (permuted.detach(), mask, 0.5, 2, None))
+    torch.library.opcheck(operators.hard_path, (permuted.detach() > 0.5, mask, 2, None))

@@ -103,6 +103,25 @@ def test_float32_sums_to_one_and_stays_finite():
     assert p.grad.isfinite().all() and energies.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_autocast_and_bfloat16_round_no_sum(dtype):
+    mask = ragged_mask(2, 20)
+    p, energies = (torch.rand(2, HEADS, 6, 20).to(dtype) for _ in range(2))
+
+    def found(dtype: torch.dtype) -> list[torch.Tensor]:
+        leaves = [tensor.to(dtype).requires_grad_() for tensor in (p, energies)]
+        alpha = expected_alignment(leaves[0], mask)
+        beta = expected_attention(alpha, leaves[1], mask)
+        return [alpha, beta, *torch.autograd.grad(beta[..., 3].sum(), leaves)]
+
+    with torch.autocast("cpu", torch.bfloat16):
+        half = found(dtype)
+    assert [tensor.dtype for tensor in half] == [torch.float32, torch.float32, dtype, dtype]
+    for ours, exact in zip(half, found(torch.float64)):
+        rounding = 1e-5 if ours.dtype == torch.float32 else 1e-2  # of the gradient at its very end
+        torch.testing.assert_close(ours.double(), exact, atol=rounding, rtol=rounding)
+
+
 def walk(p: torch.Tensor, length: int, threshold: float, min_lag: int, max_lag: int) -> list[int]:
     """The rule in words: from the previous stop on the first token that reaches the threshold, within the lags."""
     stop, stops = 0, []

@@ -61,3 +61,10 @@ def test_expected_delay_of_a_one_hot_path_is_its_position():
 def test_empty_path_is_refused():
     with pytest.raises(ValueError, match="at least one"):
         latency_metrics([], 3)
+
+
+def test_autocast_rounds_no_delay():
+    alpha = torch.rand(1, 2, 5, 90).softmax(-1)
+    with torch.autocast("cpu", torch.bfloat16):
+        delays = expected_delays(alpha)
+    torch.testing.assert_close(delays, expected_delays(alpha))

@@ -43,18 +43,22 @@ DECIDING = {"hard_weight": 1.0, "row_variance_weight": 0.1, "duality_path": "har
     ids=["batch", "sentence", "dial", "dial-and-lag"],
 )
 def test_the_whole_step_is_one_graph(dials, weights):
-    """`fullgraph` refuses a graph break. The backend runs forward and backward as traced, without generating code."""
+    """`fullgraph` refuses a graph break. The backend runs forward and backward as traced, without generating code.
+    The second batch makes a graph for all lengths: the third, of other lengths, compiles nothing."""
     torch.compiler.reset()
     model = dual_model(noise_std=0.0, encoder_layers=1, decoder_layers=2).train()
-    batch = *random_batch([7, 5, 4]), random_batch([6, 6, 3])[0]
-    gradients, eager = [], training_step(model, dials, **weights)
-    for step in (eager, torch.compile(eager, backend="aot_eager", fullgraph=True)):
-        model.zero_grad()
-        loss = step(*batch)
-        loss.backward()
-        gradients.append([loss.detach(), *(p.grad.clone() for p in model.parameters())])
-    for eager, compiled in zip(*gradients):
-        torch.testing.assert_close(eager, compiled, atol=1e-5, rtol=1e-4)
+    eager = training_step(model, dials, **weights)
+    steps = eager, torch.compile(eager, backend="aot_eager", fullgraph=True)
+    for number, lengths in enumerate((([7, 5, 4], [6, 6, 3]), ([9, 5], [4, 8]), ([3, 12, 2, 5], [20, 1, 7, 7]))):
+        batch, gradients = (*random_batch(lengths[0]), random_batch(lengths[1])[0]), []
+        for step in steps:
+            model.zero_grad()
+            with torch.compiler.set_stance("default" if number < 2 else "fail_on_recompile"):
+                loss = step(*batch)
+                loss.backward()
+            gradients.append([loss.detach(), *(p.grad.clone() for p in model.parameters())])
+        for ours, compiled in zip(*gradients):
+            torch.testing.assert_close(ours, compiled, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Streams of a sharded set: every pair once an epoch, batches within the limit, and resumption to the pair."""
 
 import json
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -93,10 +94,24 @@ def test_resumes_within_shards_of_which_pairs_are_dropped(kind, processes, tmp_p
             assert seen + list(islice(rest, 40 - taken)) == whole
 
 
-def test_another_number_of_processes_says_so(tmp_path):
-    MaxTokenStream(numbered(), None, 24).save(tmp_path)
+def test_what_needs_all_pairs_is_refused(tmp_path):
+    data = write_shards(tmp_path, "jsonl")
+    for name, value in {"long_pair_repeats": 2, "plain_source_share": 0.2, "joined_share": 0.1}.items():
+        with pytest.raises(DataError, match=f"`{name}` looks at all pairs first"):
+            load_stream(replace(data, **{name: value}))
+
+
+def test_marks_of_a_pair_stay_with_it():
+    marked = numbered().map(lambda pair: pair | {"teaches": [pair["labels"][0] % 2 == 0, True]})
+    for batch in islice(MaxTokenStream(marked, None, 24, buffer_size=6), 20):
+        assert all(pair["teaches"] == [pair["labels"][0] % 2 == 0, True] for pair in batch)
+
+
+@pytest.mark.parametrize("before, now, index", [(1, 2, 1), (1, 2, 0), (2, 1, 0)])
+def test_another_number_of_processes_says_so(before, now, index, tmp_path):
+    MaxTokenStream(numbered(), None, 24, num_processes=before).save(tmp_path)
     with pytest.raises(DataError, match="as many processes"):
-        MaxTokenStream(numbered(), None, 24, process_index=1, num_processes=2).load(tmp_path)
+        MaxTokenStream(numbered(), None, 24, process_index=index, num_processes=now).load(tmp_path)
 
 
 def test_nothing_left_is_no_endless_loop():
