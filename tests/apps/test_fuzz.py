@@ -83,6 +83,8 @@ def attempt(*arguments: str):
         ("serve --model nowhere --max-characters nan", "numbers above 0"),
         ("serve --model nowhere --idle-seconds inf", "numbers above 0"),
         ("serve --model nowhere --max-streams 0", "numbers above 0"),
+        ("serve --model nowhere --max-streams 1000000000000", "at most 100000"),
+        ("serve --model nowhere --port 0 --host a\udcff", "no address to serve"),
         ("train toy --output_dir run --max_train_pairs 9 --d_model 30", "`d_model` (30) must be a multiple"),
         ("train toy --output_dir run --max_train_pairs 9 --dropout 2", "`dropout` is a probability"),
         ("train toy --output_dir run --max_train_pairs 9 --encoder_layers 0", "`encoder_layers` is a number"),
