@@ -358,3 +358,17 @@ def test_no_pickle_is_opened(mark, tmp_path, capsys):
         command = ["convert", "fairseq", str(tmp_path / name), "--config", str(tmp_path / "fairseq.json")]
         assert "tensors" in fails(capsys, *command, "--output", str(tmp_path / "new"))
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("command", ["export", "evaluate", "long-form"])
+@pytest.mark.parametrize("name", ["../../elsewhere/x", "..\\x"])
+def test_names_of_languages_lead_nowhere_else(name, command, tmp_path, capsys):
+    """They become names of files and folders of what is written about a checkpoint."""
+    folder, place = tmp_path / "checkpoint", tmp_path / "place"
+    save_model(folder, PAIRS, encoder_layers=1, decoder_layers=1)
+    config = json.loads((folder / "config.json").read_text()) | {"source_language": name}
+    (folder / "config.json").write_text(json.dumps(config))
+    (place / "out" / "sentences...").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    assert "file's name" in fails(capsys, *commands(str(folder), place)[command])
+    assert not list((tmp_path / "elsewhere").iterdir())

@@ -25,7 +25,7 @@ SECONDS_A_CHARACTER = 0.05  # to read it
 
 TIME = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{2})[.,](\d{3})"
 TIMES = re.compile(rf"^\s*{TIME}\s+-->\s+{TIME}")
-TAGS = re.compile(r"<[^>]*>|\{\\[^}]*\}")
+TAGS = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")  # none begins inside another: else a line of `<` takes quadratic time
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from safetensors import SafetensorError
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
-from ..inference.checkpoints import load_direction
+from ..inference.checkpoints import load_config, load_direction
 from ..inference.hub_translators.marian import SHARED_FIELDS, to_marian
 from ..inference.tokenization import SPECIAL_TOKENS, load_tokenizers, save_tokenizers, wrap_tokenizer
 from ..model.configuration_dualpath import DualPathConfig, SiMTConfig
@@ -93,11 +93,16 @@ def load_marian(path: str) -> MarianMTModel:
     found = MarianConfig.get_config_dict(path)[0].get("model_type")
     if found != "marian":  # which transformers would load as a Marian model of the default size, with random weights
         raise ValueError(f"{path} is a checkpoint of type {found!r}, not a Marian translator.")
+    load_config(path)  # refuses what asks for code
     try:
-        return MarianMTModel.from_pretrained(path)
+        model, info = MarianMTModel.from_pretrained(path, output_loading_info=True)
     except (SafetensorError, UnpicklingError, RuntimeError) as error:
         reason = "they are damaged, or of other sizes than its config.json says"
         raise ValueError(f"The weights in {path} cannot be used: {reason}.") from error
+    missing = sorted(name for name in info["missing_keys"] if "embed_positions" not in name)
+    if missing:
+        raise ValueError(f"{path} lacks {len(missing)} weights of a Marian translator, the first is {missing[0]}.")
+    return model
 
 
 def load_tokenizer(path: str):

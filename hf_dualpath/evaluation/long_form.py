@@ -12,7 +12,7 @@ from pathlib import Path
 from ..errors import DataError
 from ..inference.checkpoints import Direction, load_directions
 from ..inference.streaming import SimultaneousTranslator
-from ..inference.text import read_lines
+from ..inference.text import as_file_name, read_lines
 from ..model.dials_dualpath import Dials
 
 
@@ -126,7 +126,7 @@ def evaluate_long_form(
     dials, figures = Dials.given_in(settings), {}
     loaded = load_directions(path, direction, **{name: settings[name] for name in settings if name not in dials})
     for (name, one), texts in zip(loaded.items(), (speeches, flipped)):
-        folder = Path(output) / name
+        folder = Path(output) / as_file_name(name)
         write_log(one, texts, folder, **dials)
         figures[name] = score_log(folder)
     report = LongFormReport(Path(path).name, figures)

@@ -10,7 +10,7 @@ from ..errors import DataError
 from ..inference.batches import encode_sources, stream_corpus, translate_corpus, words_read
 from ..inference.checkpoints import Direction, load_directions
 from ..inference.collator import PairCollator
-from ..inference.text import read_lines
+from ..inference.text import as_file_name, read_lines
 from ..model.policies_dualpath import Dials
 from ..paths.quality import Alignment, duality_iou, parse_alignment
 from .metrics import METRICS, Sentence, TestSet, bleu_signature
@@ -76,7 +76,7 @@ class Report:
         folder.mkdir(parents=True, exist_ok=True)
         for name, report in self.directions.items():
             text = "".join(json.dumps(sentence_row(row), ensure_ascii=False) + "\n" for row in report.sentences)
-            (folder / f"sentences.{name}.jsonl").write_text(text, encoding="utf-8")
+            (folder / f"sentences.{as_file_name(name)}.jsonl").write_text(text, encoding="utf-8")
         (folder / "report.md").write_text(self.markdown(), encoding="utf-8")
         (folder / "report.json").write_text(json.dumps(self.summary(), indent=1, ensure_ascii=False), encoding="utf-8")
 

@@ -129,8 +129,10 @@ def load_directions(
         backend (`str`, *optional*, defaults to `"torch"`): `"onnx"` for a folder that `dualpath export` wrote.
     """
     if backend == "onnx":
-        from .onnx_backend import exported_directions, load_exported
+        from .onnx_backend import check_loading, exported_directions, load_exported
 
+        languages = {"source_language": source_language, "target_language": target_language}
+        check_loading(device=device, dtype=dtype, policy=policy, **languages)
         names = exported_directions(path) if direction is None else [direction]
         loaded = [load_exported(path, name) for name in names]
         return {exported[0].config.direction: exported for exported in loaded}
@@ -140,6 +142,8 @@ def load_directions(
     config = load_config(folder, trust_remote_code)
     options = {} if dtype is None else {"dtype": dtype}
     device = usable_device(device or default_device())
+    check_generation_config(folder)
+    check_shards(folder)
     if not isinstance(config, (DualPathConfig, SiMTConfig)):
         if direction not in (None, "forward") and source_language is target_language is None:
             source_language, _, target_language = direction.partition("-")
@@ -154,8 +158,6 @@ def load_directions(
         return {name: whole_sentence_model(*loaded, policy) for name, loaded in directions.items()}
     source, target = load_tokenizers(folder, trust_remote_code=trust_remote_code)
     check_vocabularies(config, source, target)
-    check_generation_config(folder)
-    check_shards(folder)
     if isinstance(config, SiMTConfig):
         if direction not in (None, "forward", config.direction):
             raise ValueError(f"{path} translates {config.direction} only, not {direction}.")

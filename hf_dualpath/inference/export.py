@@ -12,6 +12,7 @@ from ..model.torch_backend_dualpath import TorchBackend
 from .checkpoints import load_directions
 from .onnx_backend import EXPORT, ExportedConfig, OnnxBackend, load_exported
 from .onnx_graph import ACTIVATIONS, Steps
+from .text import as_file_name
 from .tokenization import save_tokenizers
 
 
@@ -32,8 +33,9 @@ def export_checkpoint(
     directions = load_directions(path, device="cpu", dtype="float32", trust_remote_code=trust_remote_code)
     output = Path(output)
     configs = [exported_config(model) for model, _, _ in directions.values()]
+    folders = {name: output / as_file_name(name) for name in directions}
     for name, (model, _, _) in directions.items():
-        write_graphs(model, output / name, int8)
+        write_graphs(model, folders[name], int8)
     (output / EXPORT).write_text(json.dumps([asdict(config) for config in configs], indent=1) + "\n")
     _, source, target = next(iter(directions.values()))
     save_tokenizers(output, source, target)

@@ -26,6 +26,9 @@ class LightTokenizer:
         found = self._tokenizer.encode_batch(texts, add_special_tokens=add_special_tokens)
         return {"input_ids": [encoding.ids for encoding in found]}
 
+    def get_vocab(self) -> dict[str, int]:
+        return self._tokenizer.get_vocab()
+
     def convert_ids_to_tokens(self, token: int) -> str:
         return self._tokenizer.id_to_token(token)
 

@@ -18,6 +18,7 @@ from ..model.dials_dualpath import NOWHERE, Dials  # noqa: E402
 from ..model.engine_dualpath import Engine, Limits, TokenStream  # noqa: E402
 from .light_tokenizer import LightTokenizer, load_light_tokenizers  # noqa: E402
 from .streaming import SimultaneousTranslator  # noqa: E402
+from .text import as_file_name  # noqa: E402
 
 
 EXPORT = "export.json"
@@ -291,6 +292,23 @@ def load_sessions(folder: Path, threads: int = 1) -> dict[str, onnxruntime.Infer
     }
 
 
+def check_loading(**loading):
+    """Refuses what only the torch backend can do, instead of leaving it out in silence."""
+    for name, value in loading.items():
+        if value is not None and (name, str(value)) != ("device", "cpu"):
+            raise ValueError(f"An exported model has no `{name}`: it runs on the processor, as it was exported.")
+
+
+def read_one(model: OnnxTranslator, token: int):
+    """Reads a source of one token: the runtime says so if there is no such token."""
+    engine = model.open_engine()
+    stream = model.open_stream(engine, max_new_tokens=1)
+    stream.feed([token])
+    stream.end()
+    while engine.tick():
+        pass
+
+
 def load_exported(
     folder: str | Path, direction: str | None = None, threads: int = 1
 ) -> tuple[OnnxTranslator, LightTokenizer, LightTokenizer]:
@@ -301,12 +319,13 @@ def load_exported(
     if direction not in configs:
         raise ValueError(f"{folder} translates {' and '.join(names)}, not {direction}.")
     try:
-        sessions = load_sessions(Path(folder) / direction, threads)
+        sessions = load_sessions(Path(folder) / as_file_name(direction), threads)
         source, target = load_light_tokenizers(folder)
         if direction != names[0]:
             source, target = target, source
         loaded = OnnxTranslator(configs[direction], sessions), source, target
         SimultaneousTranslator(*loaded).translate("a word")  # some mistakes show only now
+        read_one(loaded[0], max(source.get_vocab().values()))
     except Exception as error:  # onnxruntime and tokenizers raise nothing more special about a broken file
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{folder} is not what `dualpath export` writes: {reason}") from error

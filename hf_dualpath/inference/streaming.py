@@ -76,15 +76,16 @@ class SimultaneousTranslator(TextStream):
         The arguments from `device` to `target_language` are those of [`load_directions`]. With `backend="onnx"` the
         folder is one that `dualpath export` wrote, and neither torch nor transformers is needed.
         """
+        languages = {"source_language": source_language, "target_language": target_language}
         if backend == "onnx":  # needs nothing of what the others need
-            from .onnx_backend import load_exported
+            from .onnx_backend import check_loading, load_exported
 
+            check_loading(device=device, dtype=dtype, policy=policy, **languages)
             loaded = load_exported(path, direction)
         else:
             from .checkpoints import load_direction
 
             loading = {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code, "policy": policy}
-            languages = {"source_language": source_language, "target_language": target_language}
             loaded = load_direction(path, direction, **loading, **languages, backend=backend)
         return cls(*loaded, splitter=splitter, max_sentence_words=max_sentence_words, **dials)
 

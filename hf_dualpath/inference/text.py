@@ -7,6 +7,13 @@ from pathlib import Path
 from ..errors import DataError
 
 
+def as_file_name(name: str) -> str:
+    """A name that a checkpoint gives, as part of a file's name: it must not lead to another folder."""
+    if "/" in name or "\\" in name or name in ("", ".", ".."):
+        raise ValueError(f"{name!r} cannot be part of a file's name: the checkpoint has strange names of languages.")
+    return name
+
+
 def read_lines(path: str | Path) -> list[str]:
     """Lines of a UTF-8 text file, plain or gzip, without the white space around them."""
     return [line.strip() for line in read_raw_lines(path)]

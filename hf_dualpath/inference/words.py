@@ -21,7 +21,7 @@ class WordAssembler:
             self.tokens.append(token)
             return word
         self.tokens.append(token)
-        if self.boundary == "token" or self.tokenizer.convert_ids_to_tokens(token).endswith(END_OF_WORD):
+        if self.boundary == "token" or token_text(self.tokenizer, token).endswith(END_OF_WORD):
             return self.finish()
         return None
 
@@ -36,13 +36,18 @@ class WordAssembler:
         return starts_word(self.tokenizer, token)
 
 
+def token_text(tokenizer, token: int) -> str:
+    """A token as it is written; nothing for one that only the model has, whose table may be larger."""
+    return tokenizer.convert_ids_to_tokens(token) or ""
+
+
 def word_boundary(tokenizer) -> str:
     """Where a tokenizer marks the words: at their `end`, at their `start` (SentencePiece), or each `token` is one."""
     return tokenizer.init_kwargs.get("word_boundary", "start")
 
 
 def starts_word(tokenizer, token: int) -> bool:
-    return tokenizer.convert_ids_to_tokens(token).startswith((END_OF_WORD, "Ġ"))
+    return token_text(tokenizer, token).startswith((END_OF_WORD, "Ġ"))
 
 
 def ends_word(tokenizer, token: int, following: int) -> bool:
@@ -50,7 +55,7 @@ def ends_word(tokenizer, token: int, following: int) -> bool:
     boundary = word_boundary(tokenizer)
     if boundary == "start":
         return starts_word(tokenizer, following)
-    return boundary == "token" or tokenizer.convert_ids_to_tokens(token).endswith(END_OF_WORD)
+    return boundary == "token" or token_text(tokenizer, token).endswith(END_OF_WORD)
 
 
 def encode_word(tokenizer, word: str) -> list[int]:

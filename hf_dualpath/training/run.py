@@ -120,7 +120,11 @@ def train(recipe: str | Path | None, overrides: list[str]) -> DualPathTrainer:
         else:
             if resume is not None:
                 trainer.say(f"Going on from {resume}; for a new run give another `output_dir`.")
-            trainer.train(resume_from_checkpoint=resume)
+            try:
+                trainer.train(resume_from_checkpoint=resume)
+            except (SystemExit, KeyboardInterrupt):  # told to stop: the process ends here, and must not abort
+                trainer.end()
+                raise
             save_result(trainer)
         check_same_sizes(trainer.core, output)
         trainer.core.load_state_dict(read_weights(output / WEIGHTS), strict=False)

@@ -1,6 +1,7 @@
 """Captions with times: what is shown had been heard. Partial hypotheses are not read."""
 
 from argparse import Namespace
+import time
 
 import pytest
 from hypothesis import given
@@ -59,6 +60,14 @@ def test_srt_and_vtt():
 def test_no_captions(text):
     with pytest.raises(DataError):
         read_captions(text)
+
+
+@pytest.mark.parametrize("junk", ["<", "{\\", "<a", "{\\{"])
+def test_tags_without_an_end_take_no_time(junk):
+    """Each begins where another might: a line of them took quadratic time."""
+    began = time.perf_counter()
+    read_captions("1\n00:00:01,000 --> 00:00:02,000\n" + 300_000 * junk)
+    assert time.perf_counter() - began < 10
 
 
 def test_a_word_is_heard_in_its_share_of_the_time():

@@ -10,10 +10,11 @@ from dataclasses import fields
 
 import pytest
 import torch
-from conftest import fails, main, save_model
+from conftest import fails, main, run, save_model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
+from published import published
+from safetensors.torch import load_file, save, save_file
 
 from hf_dualpath import DualPathConfig, SiMTConfig
 from hf_dualpath.apps.cli import build_parser
@@ -82,6 +83,8 @@ def attempt(*arguments: str):
         ("serve --model nowhere --max-characters nan", "numbers above 0"),
         ("serve --model nowhere --idle-seconds inf", "numbers above 0"),
         ("serve --model nowhere --max-streams 0", "numbers above 0"),
+        ("serve --model nowhere --max-streams 1000000000000", "at most 100000"),
+        ("serve --model nowhere --port 0 --host a\udcff", "no address to serve"),
         ("train toy --output_dir run --max_train_pairs 9 --d_model 30", "`d_model` (30) must be a multiple"),
         ("train toy --output_dir run --max_train_pairs 9 --dropout 2", "`dropout` is a probability"),
         ("train toy --output_dir run --max_train_pairs 9 --encoder_layers 0", "`encoder_layers` is a number"),
@@ -353,3 +356,91 @@ def test_reports_of_another_shape(report, message, tmp_path, capsys):
 def test_logs_of_another_shape(text, tmp_path, capsys):
     (tmp_path / "instances.log").write_bytes(text.encode("latin-1"))
     assert "not an instance log" in fails(capsys, "compare", str(tmp_path))
+
+
+def test_tokens_that_only_the_model_has(place, capsys, tmp_path):
+    """Tables are rounded up: what a random model writes of the rest is no word."""
+    shutil.copytree(place / "model", tmp_path / "model")
+    settings = json.loads((tmp_path / "model" / "tokenizer.json").read_text())
+    known = {token: index for token, index in settings["model"]["vocab"].items() if index < 260}
+    settings["model"] |= {"vocab": known, "merges": []}
+    (tmp_path / "model" / "tokenizer.json").write_text(json.dumps(settings))
+    run(capsys, "translate", "--model", str(tmp_path / "model"), " ".join(pair.source for pair in PAIRS))
+
+
+# --- translators of the Hub ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory):
+    folder, _ = published("marian", tmp_path_factory.mktemp("marian"))
+    return folder
+
+
+def translate_marian(folder, name: str, content: bytes) -> str | None:
+    """Translates with another file in the checkpoint; what was said against it."""
+    file = folder / name
+    before = file.read_bytes() if file.is_file() else None
+    try:
+        file.write_bytes(content)
+        main(["translate", "--model", str(folder), "Ein Hund."])
+    except SystemExit as stop:
+        assert isinstance(stop.code, str) and "Traceback" not in stop.code
+        return stop.code
+    finally:
+        file.unlink() if before is None else file.write_bytes(before)
+    return None
+
+
+FIELDS = {
+    "config.json": (
+        *("d_model", "encoder_layers", "decoder_ffn_dim", "encoder_attention_heads", "max_position_embeddings"),
+        *("vocab_size", "pad_token_id", "decoder_start_token_id", "activation_function", "dropout", "dtype"),
+    ),
+    "generation_config.json": ("eos_token_id", "pad_token_id", "decoder_start_token_id", "no_repeat_ngram_size"),
+}
+
+
+@pytest.mark.parametrize("name, field", [(name, field) for name, fields in FIELDS.items() for field in fields])
+def test_absurd_values_of_a_translator_of_the_hub(name, field, marian):
+    settings = json.loads((marian / name).read_text())
+    found = [
+        translate_marian(marian, name, json.dumps(settings | {field: value}).encode())
+        for value in (-1, 7, 10**12, math.nan, "text", [1])
+    ]
+    assert found[-2] is not None, "no field of these is a text"
+
+
+def test_garbage_in_a_translator_of_the_hub(marian):
+    for file in sorted(marian.iterdir()):
+        for text in GARBAGE:
+            translate_marian(marian, file.name, text.encode("latin-1"))
+        translate_marian(marian, file.name, file.read_bytes()[:-9])
+
+
+def test_a_translator_of_the_hub_whose_weights_are_elsewhere_or_missing(marian):
+    weights = marian / "model.safetensors"
+    tensors = load_file(weights)
+    name = next(name for name in tensors if name.endswith("fc1.weight"))
+    rest = save({key: tensor for key, tensor in tensors.items() if key != name}, metadata={"format": "pt"})
+    assert f"the first is {name}" in translate_marian(marian, weights.name, rest)
+    weights.rename(marian / "other.safetensors")
+    try:
+        for place in ("weights.bin", "../weights.safetensors"):
+            index = json.dumps({"metadata": {}, "weight_map": dict.fromkeys(tensors, place)}).encode()
+            assert "same folder" in translate_marian(marian, "model.safetensors.index.json", index)
+    finally:
+        (marian / "other.safetensors").rename(weights)
+
+
+def test_converting_a_translator_without_all_weights(marian, tmp_path, capsys):
+    shutil.copytree(marian, tmp_path / "marian")
+    weights = tmp_path / "marian" / "model.safetensors"
+    tensors = load_file(weights)
+    tensors.pop("model.encoder.layers.0.fc1.weight")
+    save_file(tensors, weights, metadata={"format": "pt"})
+    command = ["convert", "marian", *[str(tmp_path / "marian")] * 2, "--output", str(tmp_path / "new")]
+    assert "lacks 1 weights" in fails(capsys, *command)
+    config = json.loads((marian / "config.json").read_text()) | {"attn_implementation": "kernels-community/x"}
+    (tmp_path / "marian" / "config.json").write_text(json.dumps(config))
+    assert "it is not run" in fails(capsys, *command)

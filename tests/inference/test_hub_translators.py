@@ -27,6 +27,7 @@ from hf_dualpath.inference.checkpoints import load_directions
 from hf_dualpath.inference.hub_translators.policies import HUB_POLICIES
 from hf_dualpath.inference.pool import StreamPool
 from hf_dualpath.inference.tokenization import save_tokenizers, train_bpe_tokenizer
+from hf_dualpath.model.generation_dualpath import HONOURED
 
 
 POLICIES = ("wait_k", "local_agreement", "align_att")
@@ -50,6 +51,12 @@ def load(home, family, policy, **dials) -> SimultaneousTranslator:
         folder, languages = published(family, home)
         _LOADED[family, policy] = SimultaneousTranslator.from_pretrained(folder, policy=policy, **languages)
     return _LOADED[family, policy].fork(**dials)
+
+
+def source_ids(translator: SimultaneousTranslator, text: str) -> torch.Tensor:
+    tokenizer = translator.source_tokenizer
+    words = (tokenizer.encode(word, add_special_tokens=False) for word in text.split())
+    return torch.tensor([[*(token for word in words for token in word), tokenizer.eos_token_id]])
 
 
 def untimed(events):
@@ -128,6 +135,50 @@ def test_what_is_missing_is_said(home, tmp_path):
     BartConfig().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="type 'bart', which cannot be streamed: nothing says .* register a family"):
         SimultaneousTranslator.from_pretrained(tmp_path)
+
+
+def test_what_generate_cannot_honour_is_refused(home):
+    """Each field that our own models honour changes what comes out, or is refused."""
+    translator = load(home, "marian", "wait_k")
+    model, ids = translator.model, source_ids(translator, GERMAN[0])
+    usual = model.generate(ids, max_new_tokens=8).tolist()
+    written = usual[0][1]
+    changing = {
+        "max_length": 4,
+        "max_new_tokens": 3,
+        "repetition_penalty": 9.0,
+        "no_repeat_ngram_size": 1,
+        "sequence_bias": [[[written], -99.0]],
+        "bad_words_ids": [[written]],
+        "suppress_tokens": [written],
+        "begin_suppress_tokens": [written],
+        "forced_eos_token_id": 5,
+    }
+    for name, value in changing.items():
+        assert model.generate(ids, **({"max_new_tokens": 8} | {name: value})).tolist() != usual, name
+    ending = {"sequence_bias": [[[model.config.end_tokens[0]], 999.0]]}  # it would end at once
+    for longer in ({"min_length": 6}, {"min_new_tokens": 6}):
+        assert len(model.generate(ids, **ending)[0]) < len(model.generate(ids, **ending, **longer)[0])
+    slow = {"exponential_decay_length_penalty": (1, 99.0)}
+    assert len(model.generate(ids, **slow)[0]) < len(model.generate(ids)[0])
+    harmless = {"remove_invalid_values", "renormalize_logits", "return_dict_in_generate"}
+    refused = set(HONOURED) - changing.keys() - harmless - slow.keys() - {"min_length", "min_new_tokens"}
+    for name in (*refused, "bos_token_id", "generation_config"):
+        with pytest.raises(ValueError, match=f"cannot honour `{name}"):
+            model.generate(ids, **{name: 5})
+    for name in ("max_length", "max_new_tokens"):
+        for value in (0, -3, "x", 2.5):
+            with pytest.raises(ValueError, match=f"`{name}` is a number of tokens"):
+                model.generate(ids, **{name: value})
+
+
+def test_padding_on_the_left_is_no_part_of_a_source(home):
+    translator = load(home, "marian", "wait_k")
+    ids = source_ids(translator, GERMAN[0])
+    padding = torch.full((1, 3), translator.model.config.pad_token_id)
+    usual = translator.model.generate(ids, max_new_tokens=8)
+    for padded in ((padding, ids), (ids, padding)):
+        assert torch.equal(translator.model.generate(torch.cat(padded, 1), max_new_tokens=8), usual)
 
 
 def test_a_direction_names_the_languages(home):

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, run, save_model
+from conftest import ROOT, fails, run, save_model
 
 from hf_dualpath import SimultaneousTranslator
 from hf_dualpath.inference.light_tokenizer import LightTokenizer
@@ -176,6 +176,30 @@ def test_a_damaged_export_is_one_sentence(exported, tmp_path, capsys):
         except SystemExit as stop:
             assert len(str(stop.code).splitlines()) == 1 and str(tmp_path) in stop.code, name
     assert run(capsys, *command)
+
+
+def test_a_token_that_the_graphs_do_not_have(exported, tmp_path, capsys):
+    """Said when the model is loaded, not when a stream meets it."""
+    shutil.copytree(exported[0] / "float", tmp_path / "float")
+    settings = json.loads((tmp_path / "float" / "tokenizer.json").read_text())
+    vocabulary = settings["model"]["vocab"]
+    vocabulary[max(vocabulary, key=vocabulary.get)] = 5000
+    (tmp_path / "float" / "tokenizer.json").write_text(json.dumps(settings))
+    command = ["translate", "--backend", "onnx", "--model", str(tmp_path / "float")]
+    assert "is not what `dualpath export` writes" in fails(capsys, *command, "Hund.")
+
+
+@pytest.mark.parametrize(
+    "option", ["--device=cuda", "--dtype=bfloat16", "--policy=wait_k", "--source-language=de", "--target-language=en"]
+)
+def test_what_only_torch_can_do_is_refused(option, exported, tmp_path, capsys):
+    command = ["--backend", "onnx", "--model", str(exported[0] / "float")]
+    assert "An exported model has no" in fails(capsys, "translate", *command, option, "Hund.")
+    for name in ("t.de", "t.en"):
+        (tmp_path / name).write_text("Hund\n")
+    files = ["--source", str(tmp_path / "t.de"), "--target", str(tmp_path / "t.en"), "--output", str(tmp_path / "out")]
+    assert "An exported model has no" in fails(capsys, "evaluate", *command, option, *files)
+    run(capsys, "translate", *command, "--device", "cpu", "Hund.")
 
 
 def test_unknown_dials_are_refused(exported):

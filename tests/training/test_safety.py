@@ -432,7 +432,29 @@ assert not left_behind()
 """
 
 
-@pytest.mark.parametrize("script", [STOP_ONE_OF_TWO, WHOLE_RUN_ON_TWO], ids=["stop", "run"])
+STOPPED_RUN_ON_TWO = """
+import os, sys
+sys.path[:0] = [{tests!r}, {tests!r} + "/training"]
+from test_run import TINY
+from test_trainer import left_behind
+from hf_dualpath.training.run import main
+from hf_dualpath.training.trainer import StopCallback
+if os.environ["RANK"] == "1":
+    StopCallback.on_train_begin = lambda *_, **__: os.kill(os.getpid(), 15)
+pairs = os.path.dirname(sys.argv[1]) + "/pairs.tsv"
+try:
+    main(["toy", "--output_dir", sys.argv[1], *TINY.split(), "--max_steps", "9", "--train_file", pairs])
+except SystemExit as stop:
+    assert stop.code == 143
+else:
+    raise AssertionError("both processes stop")
+assert not left_behind()
+"""
+
+
+@pytest.mark.parametrize(
+    "script", [STOP_ONE_OF_TWO, WHOLE_RUN_ON_TWO, STOPPED_RUN_ON_TWO], ids=["stop", "run", "stopped run"]
+)
 def test_two_processes_end_together(script, tmp_path):
     (tmp_path / "two.py").write_text(script.format(tests=str(ROOT / "tests")))
     rows = ["de\ten", *(f"{pair.source}\t{pair.target}" for pair in generate_pairs(60, seed=1, max_words=6))]

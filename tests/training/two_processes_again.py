@@ -28,6 +28,7 @@ SCRIPTS = {
     "resume": test_trainer.RESUME_ON_TWO,
     "stop": test_safety.STOP_ONE_OF_TWO,
     "run": test_safety.WHOLE_RUN_ON_TWO,
+    "stopped run": test_safety.STOPPED_RUN_ON_TWO,
 }
 SECONDS = 300
 

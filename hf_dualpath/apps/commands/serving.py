@@ -4,6 +4,9 @@ from ..examples import DEFAULT_MODEL
 from .options import HUB_OPTIONS, SHIPPED, add_loading, loading_of
 
 
+MOST_STREAMS = 100_000
+
+
 def add_demo(commands):
     parser = commands.add_parser(
         "demo",
@@ -70,6 +73,8 @@ def add_serve(commands):
         limited = arguments.max_streams, arguments.max_characters, arguments.idle_seconds
         if not all(0 < limit < float("inf") for limit in limited):
             raise ValueError("--max-streams, --max-characters and --idle-seconds are numbers above 0.")
+        if arguments.max_streams > MOST_STREAMS:
+            raise ValueError(f"--max-streams is at most {MOST_STREAMS}: each takes memory.")
         if not 0 <= arguments.port < 2**16:
             raise ValueError(f"--port is a number from 0 to {2**16 - 1}.")
         models = arguments.model or ([SHIPPED] if SHIPPED else None)

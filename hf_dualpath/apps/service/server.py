@@ -57,6 +57,8 @@ def bind(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         raise ValueError(f"Port {port} of {host} cannot be used ({error.strerror}): give another --port.") from error
+    except (TypeError, UnicodeError) as error:  # what the library says of bytes that are no text
+        raise ValueError(f"{host!r} is no address to serve: give another --host.") from error
     return listener
 
 

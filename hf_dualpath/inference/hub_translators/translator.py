@@ -31,6 +31,18 @@ from .wait_k import WaitK
 
 
 DEFAULT_POLICY = "local_agreement"
+MOST_LAYERS = 1000
+# What `generate` of a translator of the Hub refuses, beside what our own models do.
+REFUSED_HERE = REFUSED | {
+    **dict.fromkeys(
+        ("pad_token_id", "eos_token_id", "bos_token_id", "decoder_start_token_id", "forced_bos_token_id"),
+        (None, "it is part of the format in which the model was published"),
+    ),
+    **dict.fromkeys(
+        ("output_scores", "output_logits"), (False, "a translation of a prefix may be thrown away, and its scores")
+    ),
+    "generation_config": (None, "give its fields one by one"),
+}
 
 
 @dataclass(frozen=True)
@@ -201,10 +213,14 @@ class HubTranslator:
         given = Dials.given_in(given)
         self.config.policy_class.check_dials(given)
         for name, value in kwargs.items():
-            allowed, reason = REFUSED.get(name, (value, ""))
+            allowed, reason = REFUSED_HERE.get(name, (value, ""))
             if value not in (None, allowed):
                 raise ValueError(f"Simultaneous decoding cannot honour `{name}={value}`: {reason}.")
         longest = self.longest
+        for name in ("max_new_tokens", "max_length"):
+            value = kwargs.get(name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ValueError(f"`{name}` is a number of tokens, at least 1, not {value!r}.")
         if kwargs.get("max_new_tokens") is not None:
             longest = min(longest, kwargs.pop("max_new_tokens"))
         if kwargs.get("max_length") is not None:
@@ -232,7 +248,28 @@ class HubTranslator:
 LoadedTranslator = tuple[HubTranslator, PreTrainedTokenizerBase, PreTrainedTokenizerBase]
 
 
-def load_translator(
+def load_translator(path: str | Path, folder: Path, config: PreTrainedConfig, *args, **options) -> LoadedTranslator:
+    """A translator of the Hub and its tokenizers, from the folder of a checkpoint that is not ours.
+
+    Args:
+        path (`str`): What the user called it, a folder or a Hub id.
+        args, options: Policy, languages, whether to trust its code; and options of `from_pretrained`, such as `dtype`.
+    """
+    try:
+        loaded = _load_translator(path, folder, config, *args, **options)
+        added = loaded[1].get_added_vocab()  # no text has these
+        last = max(index for token, index in loaded[1].get_vocab().items() if token not in added)
+        trial = Request(source=[last], written=[], limit=2)  # some mistakes show only now
+        loaded[0].translate([trial], loaded[0].stream_settings()["generation"])
+    except (OSError, ValueError, ImportError, MemoryError):
+        raise
+    except Exception as error:  # the library raises nothing more special about sizes and tokens that cannot be
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"The checkpoint in {path} cannot be used: {reason}") from error
+    return loaded
+
+
+def _load_translator(
     path: str | Path,
     folder: Path,
     config: PreTrainedConfig,
@@ -242,12 +279,6 @@ def load_translator(
     trust_remote_code: bool = False,
     **options,
 ) -> LoadedTranslator:
-    """A translator of the Hub and its tokenizers, from the folder of a checkpoint that is not ours.
-
-    Args:
-        path (`str`): What the user called it, a folder or a Hub id.
-        options: Of `from_pretrained`, such as `dtype`.
-    """
     find_policy(policy or DEFAULT_POLICY)
     family_class = find_family(path, config)
     source, target = load_published_tokenizers(folder, trust_remote_code)
@@ -259,9 +290,16 @@ def load_translator(
         )
     # A repository without safetensors may have them in a pull request of the Hub, which transformers finds by the id.
     weights = folder if any(folder.glob("*.safetensors")) else str(path)
-    model = AutoModelForSeq2SeqLM.from_pretrained(
-        weights, use_safetensors=True, trust_remote_code=trust_remote_code, **options
+    layers = [value for name, value in config.to_dict().items() if name.endswith("layers") and type(value) is int]
+    if max(layers, default=0) > MOST_LAYERS:
+        raise ValueError(f"The config.json in {path} asks for {max(layers)} layers; at most {MOST_LAYERS} are made.")
+    model, info = AutoModelForSeq2SeqLM.from_pretrained(
+        weights, use_safetensors=True, trust_remote_code=trust_remote_code, output_loading_info=True, **options
     )
+    learned = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    missing = sorted(learned.intersection(info["missing_keys"]))
+    if missing:
+        raise ValueError(f"{path} lacks {len(missing)} weights of its model, the first is {missing[0]}.")
     languages = family.source_language, family.target_language
     return HubTranslator(model, source, target, frame, positions, policy, *languages), source, target
 
