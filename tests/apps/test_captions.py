@@ -1,7 +1,7 @@
 """Captions with times: what is shown had been heard. Partial hypotheses are not read."""
 
-from argparse import Namespace
 import time
+from argparse import Namespace
 
 import pytest
 from hypothesis import given
