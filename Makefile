@@ -19,13 +19,17 @@ $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps simuleval==1.1.4
 	touch $@ $(VENV)/.installed
 
+$(VENV)/.installed-slow: $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,ray]"
+	touch $@
+
 quickstart: $(VENV)/.installed ## set up and stream a translation
 	HF_HUB_OFFLINE=1 $(BIN)/python scripts/quickstart.py
 
 test: $(VENV)/.installed-test ## set up and pass the tests
 	$(BIN)/python -m pytest -q -n 2
 
-test-slow: $(VENV)/.installed-test ## the tests that train
+test-slow: $(VENV)/.installed-slow ## the tests that train, and those that need Ray
 	$(BIN)/python -m pytest -q -m slow
 
 test-flakes: $(VENV)/.installed-test ## the suite three times, each in another order
