@@ -99,6 +99,8 @@ class OnnxBackend:
             "query": ((), (heads if config.is_learned else 0, 1, dim)),
         }
         self.visible_source = shown(np.tri(source_length, dtype=bool))  # row n shows what is visible up to position n
+        before = np.tri(target_length + 1, target_length, -1, dtype=bool)
+        self.visible_target = shown(np.pad(before, ((0, 0), (0, 1)), constant_values=True))  # before n, and n itself
         self.feeds: dict[int, dict] = {}  # of so many first slots: caches as the inputs of `write`
         for name, (parts, shape) in self.shapes.items():
             old = self.__dict__.get(name)
@@ -206,13 +208,14 @@ class OnnxBackend:
         following = np.minimum(written + 1, self.max_positions - 1)
         caches = self.caches(rows, int(stops.max()) + 1, int(following.max()))
         source_length, target_length = caches["source_0"].shape[2], caches["target_0"].shape[2]
-        before = np.append(np.arange(target_length), -1)
+        all_room = target_length == self.target_memory.shape[3]
+        columns = slice(None) if all_room else [*range(target_length), -1]
         results = self.run(
             "write",
             states=self.rows(self.hidden_states, rows),
             visible=self.visible_source[:, :source_length][stops][:, :, None],
-            visible_target=shown(before < written[:, None])[:, None, None],  # the token itself comes last
-            visible_next=shown(before < following[:, None])[:, None, None],
+            visible_target=self.visible_target[written, None, None][..., columns],  # the token itself comes last
+            visible_next=self.visible_target[following, None, None][..., columns],
             positions=following[:, None],
             **caches,
         )

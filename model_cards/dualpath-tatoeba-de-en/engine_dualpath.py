@@ -176,6 +176,9 @@ class Engine:
 
     def _reserve(self, source_length: int, target_length: int):
         """Room grows by a step, then by doubling, so that a long stream seldom pays for it."""
+        slots, there_source, there_target = self._room
+        if slots == self._slots and source_length <= there_source and target_length <= there_target:
+            return
         wanted, step = [self._slots], self.room_step
         for needed, there in zip((source_length, target_length), self._room[1:]):
             needed = max(needed, 1)

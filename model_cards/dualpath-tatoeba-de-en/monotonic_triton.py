@@ -70,7 +70,7 @@ def alignment_backward_kernel(grad, saved_p, saved_q, source_mask, grad_p, heads
         start = (head * rows + rows - 1 - back) * columns
         here = start + j
         # alpha at the last token is one minus the others, so their gradient is taken relative to it.
-        at_end = tl.load(grad + start + end)
+        at_end = tl.load(grad + start + tl.maximum(end, 0))  # a row of nothing but padding stays in its own memory
         stop = tl.load(saved_p + here, mask=j < columns, other=0.0)
         stop_right = tl.load(saved_p + here + 1, mask=has_right, other=0.0)
         grad_alpha = tl.load(grad + here, mask=j < columns, other=0.0) - at_end + grad_q

@@ -128,6 +128,7 @@ def add_replay(commands):
     parser.add_argument("--wpm", type=float, default=150, help="words a minute of --captions (default 150)")
 
     def run(arguments):
+        from ...inference.splitting import replace_surrogates
         from ...inference.streaming import SimultaneousTranslator
         from ..replay import record, write_captions, write_replay
 
@@ -143,12 +144,13 @@ def add_replay(commands):
         translator = SimultaneousTranslator.from_pretrained(
             arguments.model, arguments.direction, **loading_of(arguments), **given_dials(arguments)
         )
-        history = record(translator, arguments.text)
+        text = replace_surrogates(arguments.text)
+        history = record(translator, text)
         for output in arguments.output:
             if arguments.captions:
                 write_captions(history, output, arguments.wpm)
             else:
-                write_replay(history, output, arguments.text, arguments.seconds)
+                write_replay(history, output, text, arguments.seconds)
         print(f"Wrote {', '.join(arguments.output)}.")
 
     parser.set_defaults(run=run)
